@@ -46,12 +46,13 @@ impl ByteBudget {
         taken.ok().map(|permit| ReservedBytes { permit: Some(permit) })
     }
 
-    /// Reserves bytes, and waits until enough are free.
+    /// Reserves bytes, and waits until enough are free. Waiting counts as a [shortage](Self::shortage).
     pub async fn take_when_free(&self, bytes: usize) -> ReservedBytes {
         if let Some(taken) = self.take(bytes) {
             return taken;
         }
         let taken = self.0.free.clone().acquire_many_owned(units(bytes)).await;
+        // The semaphore is never closed, so there is a permit.
         ReservedBytes { permit: taken.ok() }
     }
 
@@ -61,7 +62,8 @@ impl ByteBudget {
         self.take(bytes.len()).map(|reserved| reserved.attach_to(bytes))
     }
 
-    /// Waits until a reservation fails for lack of memory.
+    /// Waits until a reservation fails for lack of memory. The caller can then free some, for example by closing
+    /// stalled connections.
     pub async fn shortage(&self) {
         self.0.shortage.notified().await;
     }

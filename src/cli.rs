@@ -150,7 +150,7 @@ const CALLS: [&str; 17] = [
     "config", "resign", "pause", "resume", "drain", "shutdown", "transfer", "inspect",
 ];
 
-/// Shown after the program's help, and after that of each of [`CALLS`].
+/// The text that is shown after the program's help, and after the help of each of [`CALLS`].
 const EXIT_CODES: &str = "\
 Exit codes of the commands that ask or tell:
   0  yes, or done
@@ -191,6 +191,7 @@ pub fn read() -> Result<CliCommand, String> {
     let matches = match command().try_get_matches() {
         Ok(matches) => matches,
         Err(error) if error.use_stderr() => without_harmful_tip(error).exit(),
+        // The user asked for the help or the version.
         Err(help) => return Ok(CliCommand::Print(help.render().ansi().to_string().into())),
     };
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
@@ -219,7 +220,7 @@ pub fn read() -> Result<CliCommand, String> {
 /// Removes clap's suggestion of a similar command if that is one of `COMMANDS`: a user who mistypes a command must not
 /// be led to move leadership, or to end a process.
 fn without_harmful_tip(mut error: clap::Error) -> clap::Error {
-    // With the aliases, which clap suggests too.
+    // The list includes the aliases, because clap suggests them as well.
     const COMMANDS: &str =
         "resign step-down demote pause resume drain shutdown transfer switchover failover promote";
     let kind = ContextKind::SuggestedSubcommand;

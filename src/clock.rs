@@ -54,7 +54,8 @@ impl Clock {
 
     /// Converts a moment to the kernel's clocks.
     pub fn kernel_time(&self, moment: Moment) -> KernelTime {
-        // Read `CLOCK_MONOTONIC` first: time that passes between the two readings makes the result earlier, never later.
+        // Read `CLOCK_MONOTONIC` first: time that passes between the two readings makes the result earlier, never
+        // later. An application may act as the leader until this moment, so a later one would be unsafe.
         let monotonic = read_clock(ClockId::Monotonic);
         let suspended = self.now().0.saturating_sub(monotonic);
         fn nanos(span: Duration) -> u64 {
@@ -74,7 +75,7 @@ impl Clock {
         self.date().checked_sub(self.now().since(past))
     }
 
-    /// Sleeps until the moment; never returns if it is `None`.
+    /// Sleeps until the moment; never returns if it is `None`. Sleeps longer if the machine is suspended meanwhile.
     pub async fn sleep_until(&self, moment: Option<Moment>) {
         match moment {
             Some(moment) => tokio::time::sleep(moment.since(self.now())).await,
@@ -97,7 +98,7 @@ fn read_clock(clock: ClockId) -> Duration {
 /// The timer wakes its task exactly once: tokio's own timers start in coarse slots, and wake the task twice.
 pub struct Alarm {
     timer: AsyncFd<OwnedFd>,
-    /// The moment at which the timer rings; `None` if it has rung.
+    /// The moment at which the timer rings; `None` if it has rung, or was never set.
     set_to: Cell<Option<Moment>>,
 }
 
@@ -107,15 +108,16 @@ impl Alarm {
     pub fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Boottime, flags)?;
-        #[expect(deprecated, reason = "the other is unsafe, for types that are not an OwnedFd")]
+        #[expect(deprecated, reason = "its replacement is an unsafe fn; an OwnedFd is sound here")]
         let timer = AsyncFd::new(timer)?;
         Ok(Self { timer, set_to: Cell::new(None) })
     }
 
-    /// Waits until `moment`. Returns at once if `moment` has passed, and never if it is `None`. It may return early, so
-    /// callers must read the clock again.
+    /// Waits until `moment`. Returns at once if `moment` has passed, and never if it is `None`. May return early, at
+    /// the moment of an earlier call whose future was dropped, so callers must read the clock again.
     pub async fn ring_at(&self, moment: impl Into<Option<Moment>>) {
         let Some(moment) = moment.into() else { return std::future::pending().await };
+        // A call for the same moment, whose future was dropped, may have set the timer already.
         if self.set_to.get() != Some(moment) {
             self.set(moment);
         }

@@ -4,7 +4,7 @@
 //! - `file`, `sources`: the configuration file, and the source of each value.
 //! - `parse`, `servers`: parsers of single values.
 //! - `relations`, `profile`: constraints between values.
-//! - `security`, `health`, `hook`, `pod`: structures that combine several values.
+//! - `security`, `health`, `hook`, `pod`, `synced_file`: structures that combine several values.
 //! - `error`: problems of a value. `files`: reads the small files that values name.
 
 mod error;
@@ -77,26 +77,27 @@ pub struct Config {
     pub hooks: Vec<HookConfig>,
     /// The values of the shared configuration that are written to files.
     pub synced_files: Vec<SyncedFileConfig>,
-    /// The part of the lease that is reserved for ending the command of `exec`; zero without a command.
+    /// The part of the lease that is reserved for ending the command of `exec`, set by [`Config::with_command`]; zero
+    /// without a command.
     pub reserve: Duration,
 }
 
 /// The settings of the command that `exec` runs while this member leads.
 #[derive(Clone, Copy, Debug)]
 pub struct Exec {
-    /// How long the command may keep running after it was asked to end. Then it is killed.
+    /// How long the command may keep running after SIGTERM until it is killed.
     pub kill_after: Duration,
-    /// How long the command may be stopped, for example with Ctrl-Z. Then it is killed.
+    /// How long the command may be suspended, for example with Ctrl-Z, until it is killed.
     pub stopped_for: Duration,
     pub on_exit: OnExit,
 }
 
-/// The behaviour of a member whose program has ended by itself.
+/// The behaviour of a member after the command of `exec` has ended by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnExit {
-    /// The member hands over and leaves with the program's exit code.
+    /// The member hands over, and this process exits with the command's exit code.
     Leave,
-    /// The member continues to lead without the program.
+    /// The member continues to lead without the command.
     Stay,
     /// The command is started again.
     Restart,
@@ -108,8 +109,8 @@ pub enum LogFormat {
     Json,
 }
 
-/// An environment variable that names the change for which a hook's command runs. Every process that the command starts
-/// inherits it, so `exec` can tell the processes of hooks from those of its own command, and does not kill them.
+/// The environment variable that tells a hook's command for which change it runs. All processes of the hook inherit the
+/// variable. So `exec` can tell them from the processes of its own command, and does not kill them.
 pub const HOOKS_VARIABLE: &str = "BELLWETHER_CHANGE";
 
 /// How long a process may still run after it was killed: on a busy machine, both the killer and the killed process have to
@@ -127,7 +128,7 @@ pub enum Listen {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketAccess {
     pub mode: u32,
-    /// The id of the socket's group, if it differs from that of this process.
+    /// The id of the group that the socket is given; `None` to leave its group as it is.
     pub group: Option<u32>,
 }
 
@@ -225,6 +226,7 @@ impl Config {
 
     /// Returns whether this process holds secrets, so that other processes must not read its memory.
     pub fn has_secrets(&self) -> bool {
+        // The session file holds the session's password. A Kubernetes hook reads the token of the service account.
         self.settings.zookeeper.security.has_secrets()
             || self.token_file.is_some()
             || self.session_file.is_some()
@@ -242,7 +244,8 @@ impl Config {
 }
 
 impl Settings {
-    /// Parses only the settings of the connection and the election. Also used by commands that are not members.
+    /// Parses only the settings of the connection and the election. The caller passes the session timeout, because
+    /// `inspect`, which is not a member, does not take it from the settings.
     ///
     /// # Errors
     /// A sentence that names the key, the problem and the remedy.
@@ -285,8 +288,7 @@ impl RecipePaths {
         let election = values.get(&table::PATH)?;
         for name in Self::NAMES {
             let path = format!("{root}/{name}");
-            // The recipes take each znode in this path for the name of a lock, barrier or value, so the election must not
-            // be in this path.
+            // The recipes would mistake an election in this path for a lock, barrier or value.
             let rest = election.strip_prefix(&path);
             if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
                 let key = table::RECIPES_ROOT.key();
@@ -314,7 +316,7 @@ fn socket_access(values: &Values) -> Result<SocketAccess, ConfigError> {
     Ok(SocketAccess { mode, group })
 }
 
-/// Returns the servers, and the full path of the election. Used by a fuzzer.
+/// Parses these three settings. Returns the servers, and the full path of the election. Used by a fuzzer.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn hosts_and_path(
     servers: &str,

@@ -21,7 +21,8 @@ pub struct Counters {
     pub sessions: u64,
     /// The session timeout that the servers granted last, even if it is too short for a lease.
     pub granted: Option<Duration>,
-    /// The latest moment until which a session of an earlier life of this member may exist; `None` before the first session.
+    /// The latest moment until which a session of an earlier life (process) of this member may exist; `None` before the
+    /// first session of this process.
     pub earlier_lives_end_at: Option<Moment>,
     /// The largest token that a leader had.
     pub largest_token: Option<FencingToken>,
@@ -31,10 +32,10 @@ pub struct Counters {
     own_term: Option<FencingToken>,
     /// The session that was opened or taken over last, and when that request was sent.
     session_since: Option<(SessionId, Moment)>,
-    /// This member's ticket, and its place in the queue, which is 1 at the head, when the queue was last read.
-    place: Option<(Ticket, usize)>,
+    /// The last known place of this member in the queue, which is 1 at the head, and the ticket that it had there.
+    last_place: Option<(Ticket, usize)>,
     /// The total length of the times without a known leader that have ended.
-    leaderless: Duration,
+    past_leaderless: Duration,
     /// The moment from which no leader is known; `None` while another member leads. While this member leads: the end of its
     /// lease, which may be in the future.
     leaderless_from: Option<Moment>,
@@ -51,7 +52,7 @@ impl Counters {
         if let Event::Session(SessionEvent::TakenOver { record, sent_at, .. }) = event {
             self.session_since = Some((record.session, *sent_at));
         }
-        // A leader that resumes its term after a restart is not a hand-over.
+        // If a leader resumes its term after a restart, this is not a hand-over, so `count_handover` must not count it.
         self.own_term = event.resumed_term().or(self.own_term);
         self.claims_refused += u64::from(matches!(event, Event::ClaimRefused { .. }));
         if let Event::Session(SessionEvent::Opened { session, sent_at, .. }) = event {
@@ -65,10 +66,10 @@ impl Counters {
         ) = event
         {
             self.granted = Some(*timeout);
-            // An earlier life of this member has sent nothing since this request. Its session ends within a timeout and one
-            // tick: the servers check for expired sessions once a tick, and a timeout is at least two ticks. A new leader of
-            // the servers restarts all timeouts, but also breaks the connections: this session is then resumed, which
-            // updates this moment.
+            // An earlier life of this member has sent nothing since this request. Its session ends within a timeout and
+            // one tick, because the servers check for expired sessions once a tick. A timeout is at least two ticks, so
+            // a tick is at most half a timeout. If the servers elect a new leader, this leader restarts all timeouts,
+            // but the connections also break: this session is then resumed, which updates this moment.
             self.earlier_lives_end_at = Some(sent_at.after(*timeout + *timeout / 2));
         }
     }
@@ -76,7 +77,7 @@ impl Counters {
     /// Updates the counters with the standing after an event.
     pub fn on_state(&mut self, standing: &Standing, now: Moment) {
         if let (Some(ticket), Some(place)) = (standing.ticket(), standing.place()) {
-            self.place = Some((ticket, place));
+            self.last_place = Some((ticket, place));
         }
         self.count_handover(standing);
         let view = View::of(&standing.at(now));
@@ -92,7 +93,7 @@ impl Counters {
             self.leader_changes += u64::from(self.last_leader.is_some_and(|last| last != token));
             self.last_leader = Some(token);
             self.largest_token = self.largest_token.max(Some(token));
-            self.leaderless = self.leaderless(now);
+            self.past_leaderless = self.leaderless(now);
         }
         self.leaderless_from = leaderless_from;
     }
@@ -101,9 +102,10 @@ impl Counters {
     fn count_handover(&mut self, standing: &Standing) {
         let term = standing.acquired_by().zip(standing.ticket());
         let Some((acquired_by, Ticket { token, .. })) = term else { return };
-        if self.own_term.replace(token) == Some(token) {
+        if self.own_term == Some(token) {
             return;
         }
+        self.own_term = Some(token);
         match acquired_by {
             AcquiredBy::Notification => self.handovers_by_notification += 1,
             AcquiredBy::Claim => self.handovers_by_claim += 1,
@@ -112,7 +114,8 @@ impl Counters {
 
     /// Returns the total time for which no leader was known.
     pub fn leaderless(&self, now: Moment) -> Duration {
-        self.leaderless + self.leaderless_from.map_or(Duration::ZERO, |from| now.since(from))
+        let current = self.leaderless_from.map_or(Duration::ZERO, |from| now.since(from));
+        self.past_leaderless + current
     }
 
     /// Returns the age of this session; `None` if it is not the session that was opened or taken over last.
@@ -125,7 +128,7 @@ impl Counters {
     pub fn place(&self, standing: &Standing) -> Option<usize> {
         let ticket = standing.ticket()?;
         // A place that was read with an earlier ticket does not count.
-        self.place.filter(|(seen, _)| *seen == ticket).map(|(_, place)| place)
+        self.last_place.filter(|(seen, _)| *seen == ticket).map(|(_, place)| place)
     }
 }
 

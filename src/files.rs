@@ -29,6 +29,7 @@ pub fn read(file: &Path, size: Size) -> Result<Vec<u8>, String> {
         return Err(refusal.into());
     }
     // Allocate the whole capacity at once: a buffer that grows would leave parts of a secret behind in freed memory.
+    // One more byte, so that the read which finds the end of the file has room too.
     let mut bytes = Vec::with_capacity(metadata.len() as usize + 1);
     // Do not trust the length in the metadata: it is 0 for files in /proc, and other files may grow meanwhile.
     let opened = File::open(file).map_err(unreadable)?;

@@ -37,7 +37,7 @@ pub fn znode(data: &[u8]) {
             assert_eq!(again.znode.profile, read.znode.profile);
             assert_eq!(again.znode.announcement, read.znode.announcement);
         } else {
-            assert!(written.len() > 1024, "only what is too long is not understood any more");
+            assert!(written.len() > 1024, "only data that has become too long cannot be decoded");
         }
     }
     let distance = read.as_ref().and_then(|read| read.znode.distance);
@@ -72,7 +72,7 @@ pub fn znode(data: &[u8]) {
             Event::PredecessorRead { predecessor, announcement: announcement.clone(), distance },
         );
         assert!(matches!(first.standing().at(now), Role::Leader { .. }), "leadership is kept");
-        assert!(matches!(third.standing().at(now), Role::Follower { .. }), "and none is made");
+        assert!(matches!(third.standing().at(now), Role::Follower { .. }), "only one leads");
         first.step(now, Event::Committed { sent_at: now });
     }
     // A member that reads the true announcement afterwards accepts it.
@@ -251,14 +251,15 @@ mod tests {
         withstands("query", query);
     }
 
-    /// What the fuzzer has found worth keeping, and then noise: of its own, and made of what was kept.
-    fn withstands(corpus: &str, bytes: fn(&[u8])) {
+    /// Calls `check` with each file of a corpus, and then for a while with noise: random bytes, and pieces of those
+    /// files.
+    fn withstands(corpus: &str, check: fn(&[u8])) {
         let kept: Vec<Vec<u8>> = fs::read_dir(format!("fuzz/corpus/{corpus}"))
             .expect("it is kept")
             .map(|file| fs::read(file.unwrap().path()).unwrap())
             .collect();
         assert!(!kept.is_empty());
-        kept.iter().for_each(|data| bytes(data));
+        kept.iter().for_each(|data| check(data));
         let piece =
             (prop::sample::select(kept), any::<(prop::sample::Index, prop::sample::Index)>());
         let piece = piece.prop_map(|(data, (from, to))| {
@@ -275,7 +276,7 @@ mod tests {
         let begun = Instant::now();
         while begun.elapsed() < LONG_ENOUGH {
             let run = TestRunner::default().run(&data, |data| {
-                bytes(&data);
+                check(&data);
                 Ok(())
             });
             run.unwrap_or_else(|found| panic!("{corpus}: {found}"));

@@ -81,7 +81,8 @@ pub struct HoldRequest {
     pub process: Option<ProcessName>,
     /// Publishes the state of this lock or barrier. The runner drops the sender when the znodes of the request are deleted.
     pub publisher: watch::Sender<Published>,
-    /// Ends when the caller drops its sender: to release the lock, to leave the barrier, or to stop waiting.
+    /// No value is ever sent. The channel closes when the caller drops its sender: to release the lock, to leave the
+    /// barrier, or to stop waiting.
     pub released: oneshot::Receiver<Infallible>,
 }
 
@@ -101,6 +102,7 @@ impl Published {
             Some(end) => Some(HoldingState::Ended(end)),
             None => self.standing.as_ref().and_then(|standing| standing.at(now)),
         };
+        // The runner has not taken the request yet.
         known.unwrap_or(HoldingState::Waiting { ahead: None })
     }
 }
@@ -113,9 +115,9 @@ pub enum ReadRequest {
     Queue(HoldingName, Answer<Arc<LockQueue>>),
     /// The participants of one barrier.
     Barrier(HoldingName, Answer<Arc<BarrierState>>),
-    /// Breaks the place with this token in the queue of a lock: see [`BreakStep`]. The answer is the time after which the
-    /// owner of a marked place is guaranteed not to hold the lock any longer; `None` if the queue has no place with the
-    /// token.
+    /// Carries out one step in breaking the place with this token in the queue of a lock. The answer is the time to
+    /// wait between the two steps: after that, the owner of a marked place is guaranteed not to hold the lock any
+    /// longer. `None` if the queue has no place with the token.
     Break(HoldingName, FencingToken, BreakStep, Answer<Option<Duration>>),
 }
 

@@ -98,7 +98,8 @@ fn run_client_command(command: ClientCommand) -> Result<u8, ExitFailure> {
     let has_secrets = command.has_secrets();
     let warnings = match command.settings() {
         Some(settings) => secrets::check(settings, has_secrets).map_err(misconfigured)?,
-        // The command calls a sidecar. Its memory may contain the command token, and its environment the credentials.
+        // The command calls a sidecar. The memory of this process may contain the command token, and its environment
+        // the credentials.
         None if has_secrets || env::var_os(CREDENTIALS_VARIABLE).is_some() => {
             secrets::hide().into_iter().collect()
         }

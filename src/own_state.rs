@@ -1,7 +1,7 @@
 //! Publishes the problems of this member in its own znode, for readers of the queue.
 //!
-//! The state is not urgent, so it is published a second after a change, and at most every five seconds. A new znode contains
-//! no problems, so a member without problems has nothing to publish.
+//! The state is not urgent, so it is published a second after a change, and at most every five seconds. A new znode
+//! reports no problems, so a member without problems has nothing to publish.
 
 use crate::status::{MemberRequest, OwnState, StatusHandle};
 use recipes::Ticket;
@@ -56,7 +56,7 @@ fn unpublished(
         hooks_failing: failing.try_into().unwrap_or(u32::MAX),
     };
     let known = published.filter(|(of, _)| *of == ticket).map(|(_, state)| state);
-    // A newly created znode contains the default: no problems.
+    // A newly created znode reports no problems, which is the default.
     (known.unwrap_or_default() != state).then_some((ticket, state))
 }
 
@@ -80,26 +80,26 @@ mod tests {
     async fn what_has_changed_is_told_once_it_has_lasted_and_not_often() {
         let mut scene = ProblemFixture::new();
         scene.is_healthy(false);
-        assert_eq!(scene.told().await, None, "it has no place");
+        assert_eq!(scene.published().await, None, "it has no place");
         scene.is_healthy(true);
         scene.joins(1);
-        assert_eq!(scene.told().await, None, "nothing is wrong");
+        assert_eq!(scene.published().await, None, "nothing is wrong");
         scene.is_healthy(false);
-        assert_eq!(scene.told().await, Some(OwnState { unhealthy: true, ..WELL }));
-        assert_eq!(scene.told().await, None, "nothing has changed");
+        assert_eq!(scene.published().await, Some(OwnState { unhealthy: true, ..WELL }));
+        assert_eq!(scene.published().await, None, "nothing has changed");
         scene.hooks_fail(1);
         let ill = OwnState { unhealthy: true, hooks_failing: 1 };
-        assert_eq!(scene.told().await, Some(ill));
+        assert_eq!(scene.published().await, Some(ill));
         let before = Instant::now();
         scene.is_healthy(true);
         scene.hooks_fail(2);
-        assert_eq!(scene.told().await, Some(OwnState { hooks_failing: 2, ..WELL }));
+        assert_eq!(scene.published().await, Some(OwnState { hooks_failing: 2, ..WELL }));
         assert!(before.elapsed() >= MIN_INTERVAL, "{:?}", before.elapsed());
         scene.hooks_fail(0);
         scene.hooks_fail(2);
-        assert_eq!(scene.told().await, None, "it did not last");
+        assert_eq!(scene.published().await, None, "it did not last");
         scene.hooks_fail(0);
-        assert_eq!(scene.told().await, Some(WELL));
+        assert_eq!(scene.published().await, Some(WELL));
     }
 
     #[tokio::test(start_paused = true)]
@@ -108,11 +108,11 @@ mod tests {
         scene.joins(1);
         scene.hooks_fail(2);
         let ill = OwnState { hooks_failing: 2, ..WELL };
-        assert_eq!(scene.told().await, Some(ill));
+        assert_eq!(scene.published().await, Some(ill));
         scene.step(Event::Session(SessionEvent::Lost));
-        assert_eq!(scene.told().await, None, "it has no place");
+        assert_eq!(scene.published().await, None, "it has no place");
         scene.joins(2);
-        assert_eq!(scene.told().await, Some(ill));
+        assert_eq!(scene.published().await, Some(ill));
     }
 
     struct ProblemFixture {
@@ -170,12 +170,12 @@ mod tests {
             self.hooks.send_replace(Hooks { records, done_up_to: None });
         }
 
-        /// Returns what is told within a minute.
-        async fn told(&mut self) -> Option<OwnState> {
+        /// Returns the state that is published within a minute.
+        async fn published(&mut self) -> Option<OwnState> {
             let request = timeout(Duration::from_secs(60), self.publisher.requests.recv()).await;
             match request.ok()?? {
                 MemberRequest::PublishState(state) => Some(state),
-                MemberRequest::Members(_) | MemberRequest::Command(..) => panic!("it only tells"),
+                MemberRequest::Members(_) | MemberRequest::Command(..) => panic!("unexpected"),
             }
         }
     }

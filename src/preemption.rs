@@ -16,16 +16,17 @@ pub async fn run(mut status: StatusHandle, clock: Clock) {
     loop {
         let due = {
             let snapshot = status.snapshot.borrow_and_update();
-            // Without Kerberos tickets the transfer would be refused. It stays due until there are new tickets.
+            // Without Kerberos tickets the transfer would be refused. The preemption stays due until there are new
+            // tickets.
             if snapshot.tickets_have_ended { None } else { snapshot.standing.due_preemption() }
         };
         if let Some(member) = due {
             info!("{member} has the highest priority: transferring leadership to it");
             match transfer::preempt(&status, clock, member, ACCEPT_TIMEOUT).await {
                 Ok(TransferDone { leader, .. }) => {
-                    info!("{} leads, which has a higher priority", leader.leader.id);
+                    info!("{}, a member of higher priority, leads", leader.leader.id);
                 }
-                Err(refusal) => warn!("no transfer to a member of higher priority: {refusal}"),
+                Err(refusal) => warn!("transfer to a member of higher priority failed: {refusal}"),
             }
         }
         if status.snapshot.changed().await.is_err() {

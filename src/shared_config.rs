@@ -191,6 +191,7 @@ impl WatchedValue {
                     match (&known.problem, &known.reading) {
                         (Some(problem), _) => return Err(problem.clone()),
                         (None, Some(reading)) => return Ok((reading.clone(), known.as_of)),
+                        // Each answer has a reading or a problem, so this does not happen.
                         (None, None) => {}
                     }
                 }

@@ -39,7 +39,7 @@ pub struct Snapshot {
     pub tickets_have_ended: bool,
 }
 
-/// The time without a run after which the runner's loop is considered stuck. It runs at least every five seconds.
+/// The time without a run after which the runner's loop is considered stuck. The loop runs at least every five seconds.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
 impl Snapshot {
@@ -49,6 +49,7 @@ impl Snapshot {
     }
 
     /// Fails if there is no connection to ZooKeeper and the reason is known. The error is that reason, for operators.
+    /// Without a known reason, this succeeds, so that the caller's request waits for a connection.
     fn check_connection(&self) -> Result<(), String> {
         let stays_out = self.standing.is_paused() || self.standing.is_unhealthy();
         if stays_out && self.link.session.is_none() {
@@ -137,7 +138,7 @@ pub type MembersAnswer = oneshot::Sender<Result<QueueReading, String>>;
 #[derive(Clone, Debug)]
 pub struct RecordedChange {
     pub change: Change,
-    /// The index of [`Standing`] from this change until the next.
+    /// The index of [`Standing`] from this change until the next; `None` if this member has not joined yet.
     pub index: Option<u64>,
     pub at: SystemTime,
     pub cause: Cause,
@@ -523,9 +524,9 @@ impl StatusHandle {
     /// # Errors
     /// Fails if the hooks have not run within `patience`.
     pub async fn until_hooks_have_run(&self, patience: Duration) -> Result<(), Elapsed> {
-        let now = self.snapshot.borrow().standing.index();
+        let newest = self.snapshot.borrow().standing.index();
         let mut hooks = self.hooks.clone();
-        timeout(patience, hooks.wait_for(|hooks| hooks.done_up_to >= now)).await.map(drop)
+        timeout(patience, hooks.wait_for(|hooks| hooks.done_up_to >= newest)).await.map(drop)
     }
 
     /// Returns the same channels, except that requests go to the returned receiver. The task that receives the requests
@@ -619,7 +620,7 @@ mod tests {
         hear(at(1), Event::PredecessorRead { predecessor: ahead, announcement, distance: None });
         assert_eq!(judged(at(14)), Some(DuplicateId::MayBeEarlierLife { token }));
         assert_eq!(judged(at(15)), Some(DuplicateId::Leader { token }));
-        // The servers may have a new leader, which counts all timeouts anew.
+        // The servers may have a new leader, which restarts all timeouts.
         hear(at(20), Event::Session(SessionEvent::Resumed { timeout, sent_at: at(20) }));
         assert_eq!(judged(at(34)), Some(DuplicateId::MayBeEarlierLife { token }));
         assert_eq!(judged(at(35)), Some(DuplicateId::Leader { token }));

@@ -48,7 +48,7 @@ pub enum Refusal {
     NoLongerLeader,
     /// The queue cannot be read, for this reason.
     QueueUnavailable(String),
-    /// The runner has not carried out a command of the transfer in time, so the outcome is unknown.
+    /// A command of the transfer is not known to have been carried out, for this reason.
     CommandPending(CommandError),
     /// This member has handed over, but has not learned in time who leads.
     LeaderUnknown,
@@ -388,7 +388,7 @@ impl fmt::Display for Refusal {
                 f.write_str("this member ceased to lead before the target was ready (see /history)")
             }
             Self::QueueUnavailable(why) => write!(f, "the queue cannot be read: {why}"),
-            Self::CommandPending(_) => f.write_str("the election was not told in time"),
+            Self::CommandPending(_) => f.write_str("a command was not carried out in time"),
             Self::LeaderUnknown => {
                 f.write_str("this member has handed over, and has not heard yet who leads")
             }

@@ -82,7 +82,8 @@ impl ZnodeNames {
         }
     }
 
-    /// Returns true if a znode of this name may have been created in this session.
+    /// Returns true if a znode of this name may have been created in this session. If names do not contain a session,
+    /// this is true for the names of all members.
     pub fn may_be_of(&self, session: SessionId, name: &str) -> bool {
         name.starts_with(&self.name_start(session))
     }
@@ -104,13 +105,13 @@ impl ZnodeNames {
         for name in names {
             let Some(sequence) = family.sequence_of(name) else { continue };
             let known = seen.get(&sequence).map(|known| &**known);
-            // Prefer the known name, then the alphabetically first.
             let chosen = listed.entry(sequence).or_insert(name);
             if known == Some(&**name) || (known != Some(*chosen) && &**name < *chosen) {
                 *chosen = name;
             }
         }
         for (sequence, name) in &listed {
+            // A known number has another name if the path was deleted, and created again with a new counter.
             if seen.get(sequence).is_none_or(|known| **known != **name) {
                 seen.insert(*sequence, (*name).into());
             }
@@ -124,7 +125,8 @@ impl ZnodeNames {
         }
     }
 
-    /// Returns a name of the maximum length, for the check that a member's data fits into its znode.
+    /// Returns a name of the maximum length, for the check that a member's data fits into its znode. The session makes
+    /// no difference to the length.
     pub fn longest(&self) -> String {
         format!("{}{:010}", self.name_start(SessionId(-1)), Sequence::LAST)
     }
@@ -169,7 +171,7 @@ mod tests {
         assert_eq!(names.name(sequence(3)), name("b", 3));
         names.remember_all(&[name("d", 6), name("c", 6), name("e", 6)]);
         assert_eq!(names.name(sequence(6)), name("c", 6));
-        // In a path that was created again, a number is another's.
+        // In a path that was created again, a known number belongs to another znode.
         names.remember_all(&[name("f", 3)]);
         assert_eq!(names.name(sequence(3)), name("f", 3));
     }

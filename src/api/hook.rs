@@ -14,7 +14,8 @@ pub struct HookMessage {
     pub id: String,
     #[serde(flatten)]
     pub state: LeaderFile,
-    /// The token of the term that the change is about; for `lost-leadership`, of the term that has ended.
+    /// The token of the term that the change is about; for `lost-leadership`, of the term that has ended. Null for
+    /// `leader-lost`.
     pub token: Option<u64>,
 }
 

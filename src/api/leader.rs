@@ -1,4 +1,4 @@
-//! The leader, as in `/leader`, the events and the yes-or-no answers.
+//! The leader, as in `/leader`, in the events, and in the answers about this member's role, such as `/is-leader`.
 
 use super::Endpoint;
 use crate::znode_names::ZnodeNames;
@@ -48,20 +48,22 @@ pub struct LeaderEvent {
     pub role: Role,
     /// When the event was written.
     pub at: String,
-    /// The cause of the change, in words; left out if there was none.
+    /// The cause of the change, in words; left out of the event `state`, which is not a change, and if the cause is not
+    /// known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
 }
 
+/// The body of `/is-leader`, and of the other answers about this member's role.
 #[derive(Serialize, Deserialize)]
 pub struct Leadership {
     pub is_leader: bool,
     pub role: Role,
     /// The id of the leader; null while no leader is known.
     pub leader: Option<String>,
-    /// The fencing token of the leader.
+    /// The fencing token of the leader; null while no leader is known.
     pub token: Option<u64>,
-    /// When this member's lease ends, as in `/leader`.
+    /// When this member's lease ends, as in `/leader`; null unless this member leads.
     pub valid_until_boottime_ns: Option<u64>,
     pub valid_until_monotonic_ns: Option<u64>,
     /// Explains the answer to people.
@@ -72,7 +74,7 @@ pub struct Leadership {
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     Leader,
-    /// First in the queue, but not recently confirmed by a quorum.
+    /// First in the queue, but without a lease, because no quorum has lately confirmed the claim.
     Candidate,
     /// In the queue behind another member.
     Follower,

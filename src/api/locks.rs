@@ -54,7 +54,7 @@ pub struct LockHeld {
 /// The data of the event `waiting`.
 #[derive(Serialize, Deserialize)]
 pub struct LockWaiting {
-    /// An upper bound of the number of places that must leave the queue before this client holds the lock.
+    /// An upper bound of the number of places that must leave the queue before this client can hold the lock.
     pub position: u64,
     /// Null if the holders could not be read.
     pub holders: Option<Vec<LockPlace>>,

@@ -32,7 +32,7 @@ use serde::Serialize;
 use std::marker::PhantomData;
 use std::time::{Duration, SystemTime};
 
-/// Reports whether the process is sound, as text.
+/// Reports whether the process is sound, as text: whether the election's loop runs.
 pub const LIVEZ: Endpoint<String> = Endpoint::get("/livez");
 /// Reports whether this member is in the queue and knows a leader, as text.
 pub const READYZ: Endpoint<String> = Endpoint::get("/readyz");

@@ -26,11 +26,13 @@ pub struct QueueMember {
     pub labels: BTreeMap<String, String>,
     pub is_leader: bool,
     pub is_self: bool,
-    /// Null unless the member is right behind the leader, and so is next to lead.
+    /// Null unless the member is next to lead: right behind the leader, or, if none is known, right behind the head.
+    /// Always null in another client's queue, whose znodes do not say whether a standby is ready.
     pub standby: Option<Standby>,
-    /// The id of the leader that the member's znode announces. The field shows how far an announcement has been relayed.
+    /// The id of the leader that the member's znode announces; null if it announces none. The field shows how far an
+    /// announcement has been relayed.
     pub names: Option<String>,
-    /// The version of the member's program.
+    /// The version of the member's program; null if the znode does not contain it.
     pub version: Option<String>,
     /// How much the member is preferred as the leader, from 0 to 100.
     pub priority: u8,

@@ -32,9 +32,9 @@ pub struct ConfigAbsent {
 /// A value as `bellwether config get -o json` prints it.
 #[derive(Serialize)]
 pub struct ConfigOutput {
-    /// The number of writes since the value was created.
+    /// The number of writes since the value was created; null if the answer has no version that can be read.
     pub version: Option<i32>,
-    /// The index by which to wait for the next change.
+    /// The index by which to wait for the next change; null if the answer has none.
     pub index: Option<u64>,
     /// The value; null if it is not UTF-8.
     pub text: Option<String>,
@@ -45,6 +45,7 @@ pub struct ConfigOutput {
 /// The outcome of a write.
 #[derive(Serialize, Deserialize)]
 pub struct ConfigWritten {
+    /// The version of the value that was written.
     pub version: i32,
     /// The index by which to wait for the next change.
     pub index: u64,
@@ -88,7 +89,7 @@ pub enum SyncedFileStatus {
     Away,
     /// The value does not exist: the file is unchanged.
     Absent,
-    /// The file cannot be written.
+    /// The current value cannot be written to the file.
     Unwritten,
     /// A state that this version does not know.
     #[serde(other, skip_serializing)]

@@ -18,7 +18,7 @@ pub struct Status {
     pub sequence: Option<i32>,
     pub token: Option<u64>,
     pub predecessor: Option<String>,
-    /// Null unless this member is right behind the head, and so is next to lead.
+    /// Null unless this member is right behind the head of the queue, and so is next to lead.
     pub standby: Option<Standby>,
     pub leader: Option<Leader>,
     /// The remaining time of this member's lease, in milliseconds; null unless this member leads.
@@ -92,7 +92,7 @@ pub struct Session {
 pub struct Restart {
     /// An upper bound of the time for which no process ran.
     pub down_for_ms: u64,
-    /// The number of restarts after which the session was resumed.
+    /// The number of restarts that this session has outlived so far.
     pub restarts: u64,
 }
 
@@ -114,7 +114,7 @@ pub struct Application {
     /// True if the application is healthy. By default, the member is in the queue only while it is.
     pub healthy: bool,
     /// Why the last check failed, or why the application is unhealthy even though the last check succeeded, for people;
-    /// otherwise null.
+    /// null if neither is so.
     pub failure: Option<String>,
 }
 
@@ -130,9 +130,9 @@ pub struct Hook {
     pub failures: u64,
     /// The number of runs that were ended because this member no longer led, or left.
     pub cut_short: u64,
-    /// The change for which the hook runs at the moment.
+    /// The change for which the hook runs at the moment; null while it does not run.
     pub running: Option<String>,
-    /// The last run that has ended.
+    /// The last run that has ended; null if none has.
     pub last: Option<HookRun>,
 }
 

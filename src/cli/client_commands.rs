@@ -128,7 +128,7 @@ pub(super) struct LocksArguments {
     /// The name of one lock
     name: Option<String>,
     #[command(flatten)]
-    query: FormatArguments,
+    arguments: FormatArguments,
 }
 
 #[derive(Subcommand)]
@@ -158,7 +158,7 @@ pub(super) struct BarriersArguments {
     /// The name of one barrier
     name: Option<String>,
     #[command(flatten)]
-    query: FormatArguments,
+    arguments: FormatArguments,
 }
 
 #[derive(Args)]
@@ -281,16 +281,16 @@ pub(super) fn into_command(
             let query = Query::BreakLock { name, token, is_at_once };
             Ok(ClientCommand::Ask { sidecar, query })
         }
-        ClientSubcommand::Locks(LocksArguments { name, query, action: None }) => {
+        ClientSubcommand::Locks(LocksArguments { name, arguments, action: None }) => {
             let name = name.map(|name| super::locking::lock_name(&name)).transpose()?;
-            query.command(match &name {
+            arguments.command(match &name {
                 Some(name) => Call::lock_queue(name),
                 None => Call::of(&api::LOCKS),
             })
         }
-        ClientSubcommand::Barriers(BarriersArguments { name, query }) => {
+        ClientSubcommand::Barriers(BarriersArguments { name, arguments }) => {
             let name = name.map(|name| super::locking::barrier_name(&name)).transpose()?;
-            query.command(match &name {
+            arguments.command(match &name {
                 Some(name) => Call::barrier(name),
                 None => Call::of(&api::BARRIERS),
             })
@@ -303,6 +303,7 @@ pub(super) fn into_command(
 }
 
 impl FormatArguments {
+    /// Turns the arguments into the command that sends the single request `call`.
     pub(super) fn command(self, call: Call) -> Result<ClientCommand, String> {
         let (sidecar, format) = self.parts()?;
         Ok(ClientCommand::Ask { sidecar, query: Query::Call { call, format } })
@@ -333,7 +334,8 @@ impl CommandTarget {
 }
 
 impl SidecarUrl {
-    /// Returns the sidecar at `--url`, or else the one at the first default address that is known.
+    /// Returns the sidecar at `--url`, or else the sidecar at the address where process 1 of this container listens, or
+    /// else at the address in `BELLWETHER_LISTEN`, or else at the default address.
     pub(super) fn sidecar(self) -> Result<Sidecar, String> {
         if let Some(url) = self.url.filter(|url| !url.is_empty()) {
             let mut sidecar = Sidecar::at(&url)?;

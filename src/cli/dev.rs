@@ -29,6 +29,7 @@ pub(super) struct DevArguments {
 
 #[cfg(feature = "dev")]
 impl DevArguments {
+    /// Returns the command. Never fails, unlike in a build without `dev`.
     pub(super) fn command(self) -> Result<CliCommand, String> {
         let Self { members, port, session_timeout, listen, only_server } = self;
         let members = if only_server { 0 } else { members };
@@ -52,6 +53,7 @@ pub(super) struct DevArguments {
 
 #[cfg(not(feature = "dev"))]
 impl DevArguments {
+    /// Returns an error that says how to get a build with `dev`.
     pub(super) fn command(self) -> Result<CliCommand, String> {
         Err("this build has no `dev`, which is for trying and developing and is left out of the image and the \
              packages: run `cargo run -- dev` in a checkout, or `cargo install --locked --path .` and then \

@@ -7,8 +7,9 @@ use clap::FromArgMatches;
 use std::fs;
 use std::path::Path;
 
-/// Returns the listen address of process 1, by its command line, its configuration file and the environment of this
-/// process, which is usually the same. Returns `None` if process 1 is not a sidecar.
+/// Returns the listen address of process 1. It is found in the command line and the configuration file of process 1,
+/// and in the environment of this process, which is usually the same as that of process 1. Returns `None` if process 1
+/// is not a sidecar.
 pub(super) fn listen() -> Option<Listen> {
     listen_of(&fs::read_to_string("/proc/1/cmdline").ok()?)
 }

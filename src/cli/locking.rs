@@ -99,6 +99,10 @@ struct GuardedArguments {
 }
 
 impl GuardedArguments {
+    /// Turns the arguments into a client command, for this lock or barrier.
+    ///
+    /// # Errors
+    /// A sentence about contradictory arguments, or about the problem with a file that they name.
     fn into_command(
         self,
         matches: &ArgMatches,
@@ -106,7 +110,7 @@ impl GuardedArguments {
         wanted: HoldingSpec,
         patience: Patience,
     ) -> Result<ClientCommand, String> {
-        // Only a flag lets this process hold the lock itself. A variable may be meant for the sidecar beside it.
+        // Only a flag makes this process hold the lock itself. A variable may be meant for the sidecar on this machine.
         let holder = if is_flag(matches, table::SERVERS.key()) || is_flag(matches, "config") {
             if is_flag(matches, "url") {
                 let why = "--url names a sidecar, and --zookeeper and --config go without one: leave one out";
@@ -121,7 +125,7 @@ impl GuardedArguments {
                 && let Some(flag) = &row.flag
             {
                 return Err(format!(
-                    "--{} is for one without a sidecar: name the servers by --zookeeper",
+                    "--{} is only for use without a sidecar: name the servers with --zookeeper",
                     flag.name
                 ));
             }
@@ -134,12 +138,12 @@ impl GuardedArguments {
     }
 }
 
-/// Parses the name of a barrier. The error has the name `deploy` as an example.
+/// Parses the name of a barrier. The error shows the name `deploy` as an example.
 pub(super) fn barrier_name(written: &str) -> Result<HoldingName, String> {
     HoldingName::parse(written, "barrier's name", "deploy")
 }
 
-/// Parses the name of a lock. The error has the name `migrate` as an example.
+/// Parses the name of a lock. The error shows the name `migrate` as an example.
 pub(super) fn lock_name(written: &str) -> Result<HoldingName, String> {
     HoldingName::parse(written, "lock's name", "migrate")
 }

@@ -58,7 +58,7 @@ fn write_pages(mut command: Command, directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns a command and all of its subcommands, each with its full name.
+/// Returns a command and all of its subcommands, without hidden ones and without `help`.
 fn with_subcommands(command: &Command) -> Vec<Command> {
     let children = command.get_subcommands().filter(|each| !each.is_hide_set());
     let children = children.filter(|each| each.get_name() != "help").flat_map(with_subcommands);
@@ -68,7 +68,7 @@ fn with_subcommands(command: &Command) -> Vec<Command> {
 /// Returns the manual page of a command.
 fn page(command: Command) -> String {
     let mut page = vec![];
-    Man::new(command).render(&mut page).expect("memory takes all");
+    Man::new(command).render(&mut page).expect("writing to a vector cannot fail");
     // clap_mangen puts the text after a command's help into a section EXTRA. In our commands, that text is the exit
     // codes.
     String::from_utf8_lossy(&page).replace(".SH EXTRA", ".SH \"EXIT STATUS\"")

@@ -28,7 +28,8 @@ fn check_runnable_in(program: &OsStr, path: Option<&OsStr>) -> Result<(), (u8, S
         Some(path) => {
             std::env::split_paths(path).map(|directory| directory.join(program)).collect()
         }
-        // Without PATH, the system searches directories that are not known here, so leave the check to the system call.
+        // Without PATH, the system searches directories that are not known here, so leave the check to the system call
+        // that starts the program.
         None => return Ok(()),
     };
     if candidates.iter().any(|path| path.is_file() && access(path, Access::EXEC_OK).is_ok()) {

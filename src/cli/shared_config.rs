@@ -112,7 +112,7 @@ impl ConfigArguments {
     }
 }
 
-/// Returns the condition that the stored version is the one of `--if-version`, if that was given.
+/// Returns the condition that the stored version is `version`, or no condition if `--if-version` was not given.
 fn at_version(version: Option<i32>) -> Condition {
     version.map_or(Condition::None, Condition::Version)
 }

@@ -26,7 +26,8 @@ pub(super) fn settings(scope: Scope) -> impl Iterator<Item = &'static Row> {
 fn flag(row: &'static Row) -> Option<Arg> {
     let flag = row.flag.as_ref()?;
     let default = Some(row.default.text()).filter(|words| !words.is_empty()).unwrap_or("none");
-    // clap does not read the variables: the flag for labels sets one label at a time, but its variable sets all labels.
+    // The help names the variable, but `given` reads it, and not clap: the flag for labels sets one label at a time,
+    // and the variable sets all labels at once.
     let variable = row.variable.map(|name| format!(" [env: {name}=]")).unwrap_or_default();
     let help = format!("{} [default: {default}] [key: {}]{variable}", row.help, row.key);
     let arg = Arg::new(row.key)
@@ -100,14 +101,14 @@ fn variable(name: &str) -> Result<Option<String>, ConfigError> {
 }
 
 /// Reads the variables that describe a pod. Kubernetes sets the address of its API server, and a manifest sets `POD_IP`
-/// and `POD_NAME`. Outside of a pod, they are empty.
+/// and `POD_NAME`. Outside of a pod, the values are empty, except for the name, which is then the host's.
 fn pod() -> PodEnvironment {
     let [host, port, ip] = ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "POD_IP"]
         .map(|name| env::var(name).unwrap_or_default());
     PodEnvironment { host, port, name: host_name(), ip }
 }
 
-/// Returns the default member id: the pod's name, or else the host's name.
+/// Returns the name that is the default member id: the pod's name, or else the host's name.
 fn host_name() -> String {
     match env::var("POD_NAME") {
         Ok(pod) if !pod.is_empty() => pod,

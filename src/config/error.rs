@@ -9,7 +9,7 @@ pub struct ConfigError {
     /// The key, or a flag or variable that sets its value. Parsers do not know the key: it is empty until their caller adds
     /// it.
     pub key: String,
-    /// The rejected value, as it follows the key in the error: ` = "value"`, or `: file`. Empty if it must not be shown.
+    /// The rejected value, as it follows the key in the error: ` = "value"`, or `: file`. Empty if it is not shown.
     pub(super) found: String,
     /// The problem, as the predicate of a sentence about the key.
     pub problem: String,
@@ -61,7 +61,7 @@ impl ConfigError {
         Self { found: format!(": {}", super::shown_path(file)), ..self.with_key(key) }
     }
 
-    /// Adds only the key.
+    /// Adds the key, without the value.
     pub fn with_key(self, key: impl Into<String>) -> Self {
         Self { key: key.into(), ..self }
     }
@@ -78,8 +78,8 @@ impl ConfigError {
     }
 }
 
-/// Parses each table of a list, such as `[[hook]]`. Returns the valid ones. The errors of the others are added to `errors`,
-/// and name their table by the list and its number, such as `hook[2]`.
+/// Parses each table of a list, such as `[[hook]]`. Returns the valid ones. The errors of the others are added to
+/// `errors`. Each error names its table by the list and the table's number, counted from 0, such as `hook[2]`.
 pub(super) fn parse_tables<T, U>(
     list: &str,
     tables: &[T],

@@ -15,7 +15,7 @@ use toml::de::{DeTable, DeValue, Error, ValueDeserializer};
 /// The content of the configuration file.
 #[derive(Debug, Default)]
 pub struct File {
-    /// The value of each setting, converted to text as if a flag had set it, by key.
+    /// The values of the settings in the file, by key, each as a text that the setting's parser accepts.
     pub(super) values: BTreeMap<&'static str, String>,
     pub hook: Vec<HookKeys>,
     pub config: Vec<SyncedFileKeys>,
@@ -56,12 +56,12 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads the table of this name, and the tables inside. The empty name means the whole file.
+    /// Reads the table of this name, and the tables in it. The whole file counts as a table with an empty name.
     fn read_table(&mut self, table: &str, content: DeTable<'_>) {
         for (key, value) in content {
             let dot = if table.is_empty() { "" } else { "." };
             let name = format!("{table}{dot}{}", key.get_ref());
-            let is_table = ALL.iter().any(|row| row.key.starts_with(&format!("{name}.")));
+            let is_known_table = ALL.iter().any(|row| row.key.starts_with(&format!("{name}.")));
             if let Some(row) = ALL.iter().find(|row| row.key == name) {
                 let text = match row.kind {
                     ValueKind::Text => self.read(value),
@@ -73,7 +73,7 @@ impl Reader<'_> {
                 self.file.hook = self.read(value).unwrap_or_default();
             } else if name == SYNCED_FILES {
                 self.file.config = self.read(value).unwrap_or_default();
-            } else if !is_table {
+            } else if !is_known_table {
                 let known = keys_of(table).join("`, `");
                 let why = format!("unknown key `{}`, expected one of `{known}`", key.get_ref());
                 self.add_error(Some(key.span()), &why);
@@ -98,7 +98,7 @@ impl Reader<'_> {
             .ok()
     }
 
-    /// Records an error at this position in the file.
+    /// Records an error at this position in the file; if the parser reports no position, in the first line.
     fn add_error(&mut self, span: Option<Range<usize>>, why: &str) {
         let start = span.map_or(0, |span| span.start);
         let line = self.text.as_bytes().iter().take(start).filter(|byte| **byte == b'\n').count();
@@ -108,6 +108,7 @@ impl Reader<'_> {
         let comma = if key.is_empty() { "" } else { ", " };
         let place = format!("{}, line {}{comma}{}:", self.name, line + 1, printable(key));
         let why = printable(&in_words_of_toml(why));
+        // In the text of the error, the place stands where other errors have a key.
         self.errors.push((line, ConfigError::new(place, why)));
     }
 }
@@ -119,6 +120,7 @@ fn keys_of(table: &str) -> Vec<&'static str> {
         _ => key.strip_prefix(table)?.strip_prefix('.'),
     };
     let mut names: Vec<_> = ALL.iter().filter_map(|row| rest(row.key)?.split('.').next()).collect();
+    // `ALL` has the settings of a table one after another, so this finds all duplicates.
     names.dedup();
     if table.is_empty() {
         names.extend([HOOKS, SYNCED_FILES]);
@@ -133,7 +135,8 @@ fn printable(text: &str) -> String {
         .collect()
 }
 
-/// Replaces the terms of Rust in an error of the parser, such as `map`, with the terms of TOML.
+/// Replaces the terms of Rust in an error of the parser, such as `map`, with the terms of TOML. A phrase comes before
+/// the shorter phrases that it contains.
 fn in_words_of_toml(error: &str) -> String {
     let words = [
         ("\n", " "),

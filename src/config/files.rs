@@ -29,7 +29,8 @@ pub fn token(key: &str, file: &Path) -> Result<Vec<u8>, ConfigError> {
 /// A command token with fewer characters may be guessed.
 const SHORT_TOKEN: usize = 16;
 
-/// Returns a warning for each file with a secret that others may write, and for a command token that may be guessed.
+/// Returns a warning for the file of the command token, and for that of the login, if other users may write to it: they
+/// could replace the secret. Also returns a warning for a command token that may be guessed.
 pub fn weak_secrets(config: &super::Config) -> Vec<String> {
     let token_file = config.token_file.as_ref().map(|file| (table::TOKEN_FILE.key(), file));
     let login_file = match &config.settings.zookeeper.security.login {
@@ -65,12 +66,14 @@ pub fn weak_secrets(config: &super::Config) -> Vec<String> {
 /// A sentence that names the file, the problem and the remedy.
 pub fn file_text(key: &str, file: &Path) -> Result<String, ConfigError> {
     let remedy = "name a TOML file; config/bellwether.toml is one with every key";
+    // The larger limit, 1 MiB, although the file holds no certificates.
     let text = files::read(file, Size::Certificates)
         .map_err(|why| ConfigError::without_key(why).remedy(remedy));
     let text = text.and_then(|bytes| {
         String::from_utf8(bytes)
             .map_err(|_| ConfigError::without_key("is not UTF-8 text").remedy(remedy))
     });
+    // Unlike `in_file`, always show the path: the name of this file is not a secret.
     let found = format!(": {}", file.display());
     text.map_err(|flaw| ConfigError { found, ..flaw.with_key(key) })
 }
@@ -119,6 +122,7 @@ pub(super) fn group_number(group: &str) -> Result<u32, ConfigError> {
 
 /// Returns the number of the group with this name in the text of `/etc/group`.
 fn number_in(groups: &str, group: &str) -> Option<u32> {
+    // A line is `name:password:number:members`.
     groups.lines().find_map(|line| match line.split(':').collect::<Vec<_>>()[..] {
         [name, _, number, ..] if name == group => number.parse().ok(),
         _ => None,

@@ -39,7 +39,8 @@ impl Health {
 }
 
 impl Check {
-    /// Parses a URL, or a command that begins with its absolute path.
+    /// Parses a URL, or a command: the absolute path of a program, and its arguments. White space separates the
+    /// arguments, even in quotes.
     pub(super) fn parse(text: &str) -> Result<Self, ConfigError> {
         if text.starts_with('/') {
             return Ok(Self::Run(text.split_whitespace().map(str::to_owned).collect()));

@@ -34,7 +34,7 @@ pub enum HookAction {
     Post(Webhook),
     /// Send a signal at a change, to the process whose id is in a file.
     Signal { signal: Signal, pid_file: PathBuf },
-    /// Keep a file that names the leader up to date.
+    /// Write a file that names the leader: at every change, or, with `on`, only at certain kinds of changes.
     Keep { file: PathBuf, mode: u32, unknown: WhenUnknown },
     /// Keep a Kubernetes object up to date.
     Kubernetes(KubernetesHook),
@@ -77,7 +77,7 @@ impl HookConfig {
     }
 
     /// Returns the kinds of changes for which the hook runs.
-    pub fn on(&self) -> impl Iterator<Item = ChangeKind> {
+    pub fn change_kinds(&self) -> impl Iterator<Item = ChangeKind> {
         ChangeKind::ALL.into_iter().filter(|kind| self.runs_for(*kind))
     }
 }
@@ -118,7 +118,7 @@ impl fmt::Display for HookAction {
     }
 }
 
-/// Describes the arguments of a command by their number, because they may be secret.
+/// Describes the arguments of a command only by their number, because they may be secret.
 pub(super) fn arguments_shown(count: usize) -> String {
     match count {
         0 => String::new(),
@@ -161,7 +161,7 @@ impl fmt::Display for HookConfig {
         if self.keeps_up_to_date() {
             return f.write_str(", on every change");
         }
-        let on: Vec<_> = self.on().map(ChangeKind::name).collect();
+        let on: Vec<_> = self.change_kinds().map(ChangeKind::name).collect();
         write!(f, ", on {}", on.join(", "))
     }
 }

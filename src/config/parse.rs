@@ -49,7 +49,7 @@ pub(super) fn text(text: &str) -> Result<String, ConfigError> {
     Ok(text.to_owned())
 }
 
-/// Parses a file name. An empty name is an error.
+/// Parses a file name. An empty name is an error, which need not show the value.
 pub(super) fn file(text: &str) -> Result<PathBuf, ConfigError> {
     if text.is_empty() {
         return Err(ConfigError::without_key("is empty")
@@ -62,6 +62,7 @@ pub(super) fn file(text: &str) -> Result<PathBuf, ConfigError> {
 /// Parses a Kerberos principal.
 pub(super) fn principal(text: &str) -> Result<String, ConfigError> {
     let is_visible = !text.contains(|c: char| c.is_control() || c.is_whitespace());
+    // Without a realm, Kerberos takes the default realm. Here, any text stands for it.
     let (name, realm) = text.rsplit_once('@').unwrap_or((text, "default"));
     if is_visible && !name.is_empty() && !realm.is_empty() {
         return Ok(text.to_owned());
@@ -81,7 +82,8 @@ pub(super) fn service(text: &str) -> Result<String, ConfigError> {
     Ok(text.to_owned())
 }
 
-/// Parses the name of another client, in whose election this member takes part. Members support these four clients only.
+/// Parses the name of another client library, such as Curator, in whose elections this member takes part. Members
+/// support these four only. The word `none` does not get here: it unsets the setting, see `Values::get_optional`.
 pub(super) fn foreign_client(text: &str) -> Result<ForeignClient, ConfigError> {
     let clients = [
         ForeignClient::CuratorLatch,
@@ -113,6 +115,7 @@ pub(super) fn labels(text: &str) -> Result<BTreeMap<String, String>, ConfigError
     let mut labels = BTreeMap::new();
     // An empty text has no labels, but `split` returns one empty pair.
     for pair in text.split(',').filter(|_| !text.is_empty()) {
+        // A pair without `=` gets an empty key, which is an error below.
         let (key, value) = pair.split_once('=').unwrap_or_default();
         let [key, value] = [key.trim(), value.trim()];
         if key.is_empty() {
@@ -158,21 +161,22 @@ pub(super) fn listen_at(text: &str) -> Result<Listen, ConfigError> {
     Ok(Listen::Unix(path.into()))
 }
 
-/// Parses a file mode in octal digits, such as `0644`.
+/// Parses a file mode of three or four octal digits, such as `0644`.
 pub(super) fn mode(text: &str) -> Result<u32, ConfigError> {
-    let is_octal = (3..=4).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
-    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| is_octal && *mode <= 0o777);
+    // `from_str_radix` also accepts a sign, which is not a digit.
+    let unsigned = (3..=4).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| unsigned && *mode <= 0o777);
     mode.ok_or_else(|| {
         ConfigError::without_key("is not a file mode")
             .remedy("write octal digits, such as \"0644\"")
     })
 }
 
-/// Parses the name or number of a group, which need not exist.
+/// Parses the name or number of a group. Whether the group exists is checked later, by `files::group_number`.
 pub(super) fn group(text: &str) -> Result<String, ConfigError> {
     if text.is_empty() || text.contains([':', '\n', '\0']) {
         return Err(
-            ConfigError::without_key("is not a known group").remedy("write its name or its number")
+            ConfigError::without_key("is not a group").remedy("write a group's name or number")
         );
     }
     Ok(text.to_owned())
@@ -278,7 +282,7 @@ mod tests {
         }
     }
 
-    /// The last one would win, and no one see which.
+    /// Otherwise the last one would win, and nobody would notice.
     #[test]
     fn a_label_that_is_there_twice_is_an_error_that_names_it() {
         let error = labels("zone=a,version=1,zone=b").unwrap_err().to_string();

@@ -55,12 +55,13 @@ impl KubernetesHook {
 }
 
 impl KubernetesTarget {
-    /// Returns the label `key` of the member's own pod.
+    /// Returns the label `key` of the member's own pod. The error does not show `key`, because the pod's name is wrong
+    /// and not the key.
     pub(super) fn pod_label(key: &str, own: &PodEnvironment) -> Result<Self, ConfigError> {
         let pod = own.name.clone();
         if !is_subdomain(&pod) {
             return Err(ConfigError::without_key(format!(
-                "needs the pod's name, and {pod:?} is none"
+                "needs the pod's name, but {pod:?} is not valid"
             ))
             .remedy("set POD_NAME by the downward API (metadata.name)")
             .hiding_value());
@@ -68,7 +69,8 @@ impl KubernetesTarget {
         Ok(Self::PodLabel { key: key.into(), pod })
     }
 
-    /// Returns the EndpointSlice `name`, with the address of the member's own pod.
+    /// Returns the EndpointSlice `name`, with the address of the member's own pod. An error about that address does not
+    /// show `name`.
     pub(super) fn endpoint_slice(name: &str, own: &PodEnvironment) -> Result<Self, ConfigError> {
         if !is_subdomain(name) {
             return Err(ConfigError::without_key("must be the name of an EndpointSlice")
@@ -77,7 +79,7 @@ impl KubernetesTarget {
         let ip = &own.ip;
         let Ok(address) = ip.parse() else {
             return Err(ConfigError::without_key(format!(
-                "needs the pod's address, and {ip:?} is none"
+                "needs the pod's address, but {ip:?} is not one"
             ))
             .remedy("set POD_IP by the downward API (status.podIP)")
             .hiding_value());
@@ -103,7 +105,7 @@ fn api_server(own: &PodEnvironment) -> Result<(String, u16), ConfigError> {
     Ok((host, port))
 }
 
-/// Returns whether Kubernetes accepts this name for a pod: it must be a DNS subdomain.
+/// Returns whether Kubernetes accepts this name for a pod or an EndpointSlice: it must be a DNS subdomain.
 fn is_subdomain(name: &str) -> bool {
     name.len() <= 253
         && name.split('.').all(|part| {

@@ -34,13 +34,14 @@ pub fn check_profile(profile: &Profile, znodes: &ZnodeNames) -> Result<(), Confi
         return Ok(());
     }
     let problem = format!(
-        "together are {bytes} bytes in a znode (told once for the member and once for the leader), \
-         and at most {LARGEST_DATA_BYTES} are allowed"
+        "together take {bytes} bytes in a znode, which holds the member's own and the leader's, and \
+         at most {LARGEST_DATA_BYTES} are allowed"
     );
     Err(ConfigError::new(format!("{id}, {address} and {labels}"), problem).remedy("shorten them"))
 }
 
-/// Returns the size of a member's data in its znode, without the part about the leader.
+/// Returns the size of a member's data in its znode, with the longest revision. The part about the leader is not
+/// included: `leader` is a placeholder.
 fn own_bytes(profile: &Profile) -> usize {
     let own = json!({
         "format": 1,
@@ -54,7 +55,7 @@ fn own_bytes(profile: &Profile) -> usize {
     own.to_string().len()
 }
 
-/// Returns the size of the name and token of the leader's znode in a member's data.
+/// Returns the size of the name and token of the leader's znode in a member's data, at their longest.
 fn znode_bytes(znodes: &ZnodeNames) -> usize {
     json!({"znode": znodes.longest(), "token": u64::MAX}).to_string().len()
 }

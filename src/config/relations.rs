@@ -8,10 +8,11 @@ use crate::znode_names::ZnodeNames;
 use recipes::{LeaseDuration, Margins};
 use std::time::Duration;
 
-/// The minimum heartbeat interval. Answers of ZooKeeper may take longer than a shorter interval.
+/// The minimum heartbeat interval. Answers of ZooKeeper may take longer than a shorter interval, and late heartbeats
+/// earn only a shorter lease, or none.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(20);
 
-/// Returns the margins by which a lease is shorter than its session, and checks that a session with this timeout leaves a
+/// Returns the margins by which a lease is shorter than the session timeout, and checks that this timeout leaves a
 /// useful lease.
 pub(super) fn lease_margins(
     values: &Values,
@@ -23,7 +24,7 @@ pub(super) fn lease_margins(
         [table::SESSION_TIMEOUT.key(), table::TICK_TIME.key(), table::HEARTBEAT.key()];
     if heartbeat < SHORTEST_HEARTBEAT {
         let problem = format!(
-            "is shorter than {SHORTEST_HEARTBEAT:?}, sooner than which no answer can be counted on"
+            "is shorter than {SHORTEST_HEARTBEAT:?}, and an answer of ZooKeeper may take longer"
         );
         return Err(ConfigError::new(beat, problem)
             .found(heartbeat)
@@ -49,6 +50,7 @@ pub(super) fn znodes(values: &Values) -> Result<ZnodeNames, ConfigError> {
     };
     for row in [&table::PREFIX.row, &table::PRIORITY.row, &table::PREEMPT_AFTER.row] {
         let written = &values.value(row).text;
+        // Users may copy the defaults from `check-config`, so these are accepted.
         if written != row.default.text() {
             let key = table::COMPATIBLE_WITH.key();
             let name = family.name();
@@ -74,7 +76,7 @@ pub(super) fn znodes(values: &Values) -> Result<ZnodeNames, ConfigError> {
 }
 
 impl Config {
-    /// Reserves the time to end a command in the lease, and checks that the lease is longer than that time.
+    /// Reserves a part of the lease for ending the command of `exec`, and checks that enough of the lease is left.
     ///
     /// # Errors
     /// A sentence that names the keys, the problem and the remedy.
@@ -82,13 +84,14 @@ impl Config {
         if self.health.is_some() {
             let problem = "is for an application that runs all the time";
             return Err(ConfigError::new(table::HEALTH_CHECK.key(), problem)
-                .remedy("leave it out with exec, whose command tells by its end how it is"));
+                .remedy("leave it out: exec sees by itself when its command ends"));
         }
         self.reserve = self.exec.kill_after + KILL_MARGIN;
         let Margins { heartbeat, half_tick } = self.policy.margins;
         let session_timeout = self.settings.zookeeper.session_timeout;
         let lease = self.policy.margins.lease_duration(session_timeout);
-        // The largest time for `kill_after`: the lease without one heartbeat and the time until killed processes are gone.
+        // `kill_after` must be shorter than this. The lease also has to cover the time until killed processes are gone,
+        // and one heartbeat: with less than that left, it could end before it is renewed.
         let room =
             lease.map_or(Duration::ZERO, |lease| lease.0.saturating_sub(heartbeat + KILL_MARGIN));
         if self.exec.kill_after < room {
@@ -96,17 +99,18 @@ impl Config {
         }
         let [session, tick, beat] =
             [table::SESSION_TIMEOUT.key(), table::TICK_TIME.key(), table::HEARTBEAT.key()];
+        let tick_time = 2 * half_tick;
         let problem = format!(
-            "leaves no room to end a command before its lease with {session} = {session_timeout:?}, \
-             {tick} = {:?} and {beat} = {heartbeat:?}",
-            2 * half_tick
+            "leaves too little of the lease to end a command, with {session} = {session_timeout:?}, \
+             {tick} = {tick_time:?} and {beat} = {heartbeat:?}"
         );
         Err(ConfigError::new(table::KILL_AFTER.key(), problem)
             .found(self.exec.kill_after)
             .remedy(format!("it must be less than {room:?}, or {session} longer")))
     }
 
-    /// Returns the lease, assuming that the servers grant the requested session timeout.
+    /// Returns the lease, assuming that the servers grant the requested session timeout. Not `None`, because a
+    /// configuration without a useful lease is invalid.
     pub fn longest_lease(&self) -> Option<LeaseDuration> {
         self.policy.margins.lease_duration(self.settings.zookeeper.session_timeout)
     }

@@ -17,7 +17,8 @@ pub struct Security {
     pub tls: Option<Tls>,
     pub login: Option<Login>,
     pub acl: AclPolicy,
-    /// Whether the znodes may be open to all clients without a warning in the log, as with `zookeeper.acl = "open"`.
+    /// Whether the operator accepts that the znodes are open to all clients, as with `zookeeper.acl = "open"`. Then the
+    /// log does not warn of it.
     pub is_open_by_choice: bool,
 }
 
@@ -130,7 +131,7 @@ impl Tls {
 
 impl Login {
     fn new(values: &Values) -> Result<Option<Self>, ConfigError> {
-        let [auth, file] = [table::AUTH.key(), table::CREDENTIALS_FILE.key()];
+        let [auth_key, file_key] = [table::AUTH.key(), table::CREDENTIALS_FILE.key()];
         let credentials = match &values.credentials {
             Some(secret) => Some(CredentialsSource::Given(secret.clone())),
             None => values.get_optional(&table::CREDENTIALS_FILE)?.map(CredentialsSource::In),
@@ -145,18 +146,18 @@ impl Login {
             (Some(Scheme::Sasl), Some(credentials)) => Ok(Some(Self::Sasl(credentials))),
             (Some(Scheme::Kerberos), None) => Kerberos::new(values).map(Self::Kerberos).map(Some),
             (Some(Scheme::Kerberos), Some(_)) => {
-                let problem = format!("is of no use with {auth} = \"kerberos\"");
-                Err(ConfigError::new(file, problem).remedy("leave one of them out"))
+                let problem = format!("is of no use with {auth_key} = \"kerberos\"");
+                Err(ConfigError::new(file_key, problem).remedy("leave one of them out"))
             }
             (Some(Scheme::Digest | Scheme::Sasl), None) => {
-                Err(ConfigError::new(auth, "needs a user and a password").remedy(format!(
-                    "set {file} to a file with one line, user:password (or \
+                Err(ConfigError::new(auth_key, "needs a user and a password").remedy(format!(
+                    "set {file_key} to a file with one line, user:password (or \
                      {CREDENTIALS_VARIABLE} in the environment)"
                 )))
             }
             (None, Some(_)) => {
-                let set = format!("{file} or {CREDENTIALS_VARIABLE}");
-                Err(ConfigError::new(set, format!("is set and {auth} is not"))
+                let set = format!("{file_key} or {CREDENTIALS_VARIABLE}");
+                Err(ConfigError::new(set, format!("is set and {auth_key} is not"))
                     .remedy("say how to use them, \"digest\" or \"sasl\""))
             }
         }
@@ -172,7 +173,8 @@ impl Login {
 }
 
 impl Kerberos {
-    /// Returns an error if a setting of Kerberos is set. Called if `zookeeper.auth` is not `kerberos`.
+    /// Returns an error if the principal or the keytab is set. Called if `zookeeper.auth` is not `kerberos`. The
+    /// service is not checked: it always has a value, by default `zookeeper`.
     fn refuse_settings(values: &Values) -> Result<(), ConfigError> {
         let [principal, keytab] = [&table::KERBEROS_PRINCIPAL.row, &table::KERBEROS_KEYTAB.row];
         for row in [principal, keytab] {
@@ -225,6 +227,7 @@ impl Scheme {
 
     pub(super) fn parse(text: &str) -> Result<Self, ConfigError> {
         one_of(text, &Self::WORDS).map_err(|flaw| {
+            // The wrong text may contain credentials, as in `digest:user:password`: the remedy is where they belong.
             let file = table::CREDENTIALS_FILE.key();
             flaw.remedy(format!("user and password belong in {file}"))
         })

@@ -28,8 +28,8 @@ pub(super) fn parse(text: &str) -> Result<Servers, ConfigError> {
     };
     if hosts.contains('@') {
         return wrong(
-            "has an @ before a server's name, and no server is asked with a password in its name: \
-             user and password belong in zookeeper.credentials_file",
+            "has an @ before a server's name, which may not contain a password: user and password \
+             belong in zookeeper.credentials_file",
         );
     }
     if chroot.contains(',') {
@@ -43,6 +43,7 @@ pub(super) fn parse(text: &str) -> Result<Servers, ConfigError> {
     for host in hosts.split(',').map(str::trim) {
         let (name, port) = match host.rsplit_once(':') {
             Some((name, port)) if !host.ends_with(']') => (name, port),
+            // Without a port. The last colon of `[::1]` is in its address.
             _ => (host, "2181"),
         };
         if !is_host(name) {
@@ -107,8 +108,8 @@ pub(super) fn parse_prefix(text: &str) -> Result<String, ConfigError> {
         .remedy("use visible characters without \"/\", such as \"leader_\""))
 }
 
-const NOT_A_PATH: &str = "must be a path that ZooKeeper accepts: it starts with \"/\" and does not end so, has no part that \
-                       is empty, \".\" or \"..\", and is not in /zookeeper";
+const NOT_A_PATH: &str = "must be a path that ZooKeeper accepts: it starts with \"/\" and does not end with it, has no \
+                       part that is empty, \".\" or \"..\", and is not in /zookeeper";
 
 /// Returns whether members may create znodes at this path: ZooKeeper accepts it, and it is neither `/` nor in `/zookeeper`,
 /// which ZooKeeper uses itself.

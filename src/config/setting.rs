@@ -103,7 +103,8 @@ impl<T> Setting<T> {
 }
 
 impl Row {
-    /// The fields that a row does not set itself. They describe a text for every member, which only the file can set.
+    /// The values of the fields that a row does not set. Together they describe a setting of a member (`Scope::Member`)
+    /// that is a text, is optional, and can be set only in the file.
     pub(super) const DEFAULTS: Self = Self {
         key: "",
         flag: None,

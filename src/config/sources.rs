@@ -62,8 +62,8 @@ impl Values {
     /// Takes each value from the source with the highest precedence.
     ///
     /// # Errors
-    /// The environment contains the credentials twice, or it contains them while the file has an invalid
-    /// `credentials_file`.
+    /// Both `BELLWETHER_CREDENTIALS` and `BELLWETHER_CREDENTIALS_FILE` are set, or the former is set while the
+    /// configuration file has an invalid `credentials_file`.
     pub fn new(sources: Sources) -> Result<Self, ConfigError> {
         let Sources { mut given, file, file_name, credentials, pod } = sources;
         let File { values: mut in_file, hook: hooks, config: synced_files } = file;
@@ -103,6 +103,7 @@ impl Values {
             Origin::File(_) => drop(CREDENTIALS_FILE.parse(&file.text)?),
             Origin::Default => {}
         }
+        // `check-config` shows this setting's source, and this text in place of a file name.
         file.origin = Origin::Environment(CREDENTIALS_VARIABLE);
         file.text = "(not shown)".into();
         self.credentials = Some(secret);
@@ -126,7 +127,7 @@ impl Values {
     pub fn get<T>(&self, setting: &Setting<T>) -> Result<T, ConfigError> {
         let value = self.value(&setting.row);
         setting.parse(&value.text).map_err(|error| match value.origin {
-            // Users know a setting without a flag by its variable.
+            // Users who set `RUST_LOG` may not know that its key is `log.level`.
             Origin::Environment(variable) if setting.row.flag.is_none() => {
                 ConfigError { key: variable.into(), ..error }
             }

@@ -60,7 +60,7 @@ impl SyncedFileConfig {
             Some(text) => mode(text).map_err(|flaw| flaw.with_value("mode", text))?,
             None => MODE,
         };
-        let then = keys.then.as_ref().map(|then| then.then(pod)).transpose();
+        let then = keys.then.as_ref().map(|then| then.then_action(pod)).transpose();
         Ok(Self { name, file, mode, then: then.map_err(|error| error.in_table("then"))? })
     }
 }

@@ -1,4 +1,4 @@
-//! What is refused, and what the defaults come to.
+//! Tests of rejected values, and of the defaults.
 
 use super::security::AclPolicy;
 use super::*;

@@ -66,7 +66,8 @@ impl Listeners {
         Ok(Self { listen: listen.clone(), api, socket, probes })
     }
 
-    /// Returns the URL at which processes on this machine reach the application's API.
+    /// Returns the URL at which processes on this machine reach the application's API: `unix:` and the path for a
+    /// socket.
     pub(super) fn url(&self) -> io::Result<String> {
         let ApiListener::Tcp(listener) = &self.api else { return Ok(self.listen.to_string()) };
         Ok(format!("http://{}", config::on_this_machine(listener.local_addr()?)))
@@ -138,6 +139,7 @@ async fn bind_socket(
             }
             Ok(_) | Err(_) => bail!("{}: another process serves there", cannot()),
         },
+        // There is no file at the path. If there is another problem, `bind` reports it.
         Err(_) => {}
     }
     let cannot = || format!("{}: is its directory there, and ours to write in?", cannot());
@@ -148,7 +150,7 @@ async fn bind_socket(
     if access.group.is_some() {
         let key = "http.socket_group";
         chown(path, None, access.group).with_context(|| {
-            format!("cannot give {listen} to its group ({key}): is this process in it?")
+            format!("cannot give {listen} to its group ({key}): is this process a member of it?")
         })?;
     }
     fs::set_permissions(path, Permissions::from_mode(access.mode)).with_context(cannot)?;
@@ -164,7 +166,7 @@ mod tests {
     use tokio::net::TcpStream;
     use tokio::time::timeout;
 
-    /// None of these is accepted.
+    /// The server accepts none of these connections, so all of them wait in the kernel.
     #[tokio::test]
     async fn no_client_of_many_at_once_has_to_try_again() {
         let listener = bind("key", "127.0.0.1:0".parse().unwrap()).unwrap();

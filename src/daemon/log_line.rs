@@ -9,7 +9,7 @@ use tracing_subscriber::fmt::format::{DefaultVisitor, Writer};
 
 /// Formats fields as `tracing` does, but omits `event` and the fields after it: the log line of a protocol event has a
 /// text that contains their values already.
-pub(super) struct InWords;
+pub(super) struct TextFields;
 
 /// Writes the fields that come before the field `event`, and omits `event` and all later fields.
 struct UntilEvent<'a> {
@@ -17,7 +17,7 @@ struct UntilEvent<'a> {
     event_seen: bool,
 }
 
-impl<'a> FormatFields<'a> for InWords {
+impl<'a> FormatFields<'a> for TextFields {
     fn format_fields<R: RecordFields>(&self, writer: Writer<'a>, fields: R) -> fmt::Result {
         let visitor = DefaultVisitor::new(writer, true);
         let mut until_event = UntilEvent { visitor, event_seen: false };
@@ -27,9 +27,9 @@ impl<'a> FormatFields<'a> for InWords {
 }
 
 impl UntilEvent<'_> {
-    /// Returns whether to write the field. In a protocol event, the text (`message`) comes first, then `event`, then the
-    /// fields whose values the text contains.
-    fn is_shown(&mut self, field: &Field) -> bool {
+    /// Goes on to this field, and returns whether to write it. In a protocol event, the text (`message`) comes first,
+    /// then `event`, then the fields whose values the text contains.
+    fn advance_to(&mut self, field: &Field) -> bool {
         self.event_seen |= field.name() == "event";
         !self.event_seen
     }
@@ -37,19 +37,19 @@ impl UntilEvent<'_> {
 
 impl Visit for UntilEvent<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
-        if self.is_shown(field) {
+        if self.advance_to(field) {
             self.visitor.record_str(field, value);
         }
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
-        if self.is_shown(field) {
+        if self.advance_to(field) {
             self.visitor.record_error(field, value);
         }
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        if self.is_shown(field) {
+        if self.advance_to(field) {
             self.visitor.record_debug(field, value);
         }
     }

@@ -1,6 +1,6 @@
 //! Starts the log, and changes its level at run time.
 
-use super::log_line::InWords;
+use super::log_line::TextFields;
 use crate::config::LogFormat;
 use crate::process;
 use std::io;
@@ -27,7 +27,8 @@ pub(super) fn start(format: LogFormat, level: &str) -> Result<Level, String> {
     let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
     match format {
         LogFormat::Text => {
-            registry.with(lines.fmt_fields(InWords).with_ansi(process::log_has_colours())).init();
+            let lines = lines.fmt_fields(TextFields).with_ansi(process::log_has_colours());
+            registry.with(lines).init();
         }
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).init(),
     }
@@ -37,7 +38,7 @@ pub(super) fn start(format: LogFormat, level: &str) -> Result<Level, String> {
 /// Parses the value of `log.level`: a level for the whole program, with optional exceptions for its modules.
 fn targets(level: &str) -> Result<Targets, String> {
     let wanted: Targets =
-        level.parse().map_err(|error| format!("log.level {level:?} makes no sense: {error}"))?;
+        level.parse().map_err(|error| format!("log.level {level:?} is not valid: {error}"))?;
     // The ZooKeeper client library logs events that this program logs too. Show more than the library's errors only if
     // the level is debug or trace.
     let quiet = wanted.default_level().unwrap_or(LevelFilter::OFF) <= LevelFilter::INFO;

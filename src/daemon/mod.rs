@@ -71,6 +71,7 @@ pub fn run(effective: Effective, task: Option<Task>) -> Result<u8, (u8, String)>
         .map_err(invalid)?;
     info!("{}", first_log_line(config));
     cli::warnings(config).iter().chain(&warnings).for_each(|warning| warn!("{warning}"));
+    // The commands of hooks and of `exec` get the previous limit back.
     let file_limit = resources::raise_file_limit().map_err(|why| (BROKEN, why))?;
     let ended = runtime::run(async {
         let mut daemon = Daemon::build(effective, level, task, file_limit, resume).await?;
@@ -106,7 +107,7 @@ pub fn log_for_command(level: &str) -> Result<(), String> {
 }
 
 /// Opens the session file, if one is configured. With the session saved there, this member can resume its place in the
-/// queue. Also returns the reason if the file's content cannot be used.
+/// queue. Also returns the reason why the file's content cannot be used, if it cannot.
 fn open_session_file(config: &Config) -> Result<(ResumeState, Option<String>), String> {
     let Some(path) = &config.session_file else { return Ok((ResumeState::default(), None)) };
     let member = config.profile.id.as_str();
@@ -122,9 +123,10 @@ struct Daemon {
     /// The log's level, which a reload may change.
     level: Level,
     config: ActiveConfig,
-    /// SIGINT and SIGTERM, which end the daemon. With a command, its supervisor handles them first.
+    /// SIGINT and SIGTERM, which end the daemon. While a command is supervised, the supervisor handles them instead.
     signals: SignalListener,
-    /// SIGHUP, at which the daemon reloads its configuration.
+    /// SIGHUP, at which the daemon reloads its configuration. With a command, the supervisor forwards it to the
+    /// command, and nothing is reloaded.
     hangup: Signal,
     server: Server,
     election: SessionThread,
@@ -136,8 +138,8 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Binds the listeners, then starts the threads. `file_limit` is the limit of open files for commands, if there is
-    /// one.
+    /// Binds the listeners, then starts the threads. `file_limit` is the limit of open files for commands; `None` if
+    /// they have no limit of their own.
     async fn build(
         effective: Effective,
         level: Level,
@@ -167,7 +169,7 @@ impl Daemon {
         let member = if config.health.is_some() { member.unhealthy_at_first() } else { member };
         let (publisher, status) = status::set_up(&member, clock.now());
         // If there is a command, its supervisor receives the requests to the member first. It ends the command before it
-        // forwards a request that would end leadership.
+        // forwards a request that would end leadership. The supervisor keeps the original `status` for that.
         let (status, mut supervised) = match plan {
             Some(plan) => {
                 let (intercepted, requests) = status.with_interceptor(config.reserve);
@@ -257,7 +259,7 @@ impl Daemon {
         let command = supervised
             .map(|(plan, status, requests)| CommandThread::start(plan, clock, status, requests))
             .transpose()?;
-        // This thread only serves clients from now on, so it may run after the other threads.
+        // This thread only serves clients from now on, and the other threads are more urgent.
         resources::lower_thread_priority();
         Ok(Self {
             clock,
@@ -325,7 +327,7 @@ impl Daemon {
     async fn election_died(&mut self) -> anyhow::Error {
         let until = self.clock.now().after(shutdown::HOOKS_TIMEOUT);
         shutdown::finish_hooks(&mut self.application, self.clock, until).await;
-        anyhow!("the election died, see the log; no claim survives it")
+        anyhow!("the thread of the election died, see the log; this member no longer leads")
     }
 }
 
@@ -345,7 +347,9 @@ impl Task {
             ("BELLWETHER_ELECTION", config.election.clone()),
         ];
         let Exec { kill_after, stopped_for, on_exit } = config.exec;
-        let lock = resume.file.as_ref().map(|file| file.lock()).transpose()?;
+        // The guards of the command hold the session file's lock too, until the command is dead: no other process can
+        // take over the session before.
+        let lock = resume.file.as_ref().map(|file| file.share_lock()).transpose()?;
         Ok(Plan {
             command: self.command,
             under: "leadership",

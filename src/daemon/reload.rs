@@ -39,15 +39,14 @@ impl ActiveConfig {
         level: &Level,
     ) {
         let new = match cli::read() {
-            Ok(CliCommand::Run(new) | CliCommand::CheckConfig { effective: new, .. }) => new,
-            // Only the daemon handles SIGHUP, so the command line, which is the same as at the start, has no other
-            // command.
+            Ok(CliCommand::Run(new)) => new,
+            // Does not happen: the command line is the same as at the start, and only `run` reloads.
             Ok(_) => return,
             Err(errors) => {
-                let errors = errors.replace('\n', "; ");
-                return error!("SIGHUP: {errors}; all stays as it was");
+                return error!("SIGHUP: {}; all stays as it was", errors.replace('\n', "; "));
             }
         };
+        // The new configuration may name a secret for the first time.
         if new.config.has_secrets() {
             secrets::hide().iter().for_each(|warning| warn!("{warning}"));
         }
@@ -60,7 +59,7 @@ impl ActiveConfig {
         }
         let files_changed = self.synced_files != new.config.synced_files;
         if files_changed {
-            warn!("SIGHUP: [[config]] has changed, which takes a restart: still what it was");
+            warn!("SIGHUP: [[config]] changed; restart to apply it (still using the old tables)");
         }
         if changed.is_empty() && !hooks_changed && !files_changed {
             return info!("SIGHUP: nothing in the configuration has changed");
@@ -82,7 +81,7 @@ impl ActiveConfig {
             let key = value.row.key;
             let old = value.row.shown(&self.values[key]);
             let new = value.shown();
-            warn!("SIGHUP: {key} is {new:?} now, which takes a restart: still {old:?}");
+            warn!("SIGHUP: {key} changed to {new:?}; restart to apply it (still using {old:?})");
         }
     }
 

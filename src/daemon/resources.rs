@@ -10,9 +10,9 @@ const SERVING_NICE: i32 = 5;
 /// The lowest limit of open files with which the daemon starts: enough for a member with a few clients.
 const FILES_MIN: u64 = 40;
 
-/// Raises the process's limit of open files to the highest value that the administrator allows (the hard limit), because
-/// each client needs an open file. The usual limit of 1024 exists only for programs that use select(2). Returns the
-/// previous limit, or `None` if there was none.
+/// Raises the process's limit of open files to the highest value that the administrator allows (the hard limit),
+/// because each client needs an open file. Returns the previous limit, to which commands are set back: the usual 1024
+/// exists for programs that use select(2). Returns `None` if there was no limit.
 ///
 /// # Errors
 /// Even the raised limit is too low for this process to run.

@@ -8,7 +8,7 @@
 //! | run the hooks for the end of leadership | 1.65 s from the start of the step before; 100 ms more for hooks that must be killed |
 //! | finish the requests in progress | 200 ms |
 //!
-//! A second SIGINT or SIGTERM ends the whole shutdown at once, but not before its first 250 ms are over.
+//! A second SIGINT or SIGTERM ends the whole shutdown at once or, if it comes in the first 250 ms, at their end.
 
 use super::Daemon;
 use super::listeners::Server;
@@ -25,12 +25,13 @@ use tracing::{info, warn};
 
 /// The time limit for leaving the queue and releasing the locks. The whole shutdown takes at most about two seconds.
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(1500);
-/// The time in which a second signal does not end the shutdown. If ZooKeeper answers, the member has left the queue by
-/// then.
-const HANDOVER_TIMEOUT: Duration = Duration::from_millis(250);
+/// The time from the start of the shutdown in which a second signal does not end it. If ZooKeeper answers, the member
+/// has left the queue by then.
+const SECOND_SIGNAL_DELAY: Duration = Duration::from_millis(250);
 /// The time limit for finishing the HTTP requests in progress.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
-/// The time limit for the hooks, counted from the moment at which the member begins to leave the queue.
+/// The time limit for the hooks, counted from the moment at which the member begins to leave the queue. So at least
+/// 150 ms are left for them after `LEAVE_TIMEOUT`.
 pub(super) const HOOKS_TIMEOUT: Duration = Duration::from_millis(1650);
 /// The time limit for killing hooks that still run after `HOOKS_TIMEOUT`.
 const ABORT_TIMEOUT: Duration = Duration::from_millis(100);
@@ -57,14 +58,14 @@ impl Daemon {
         // The parent process may forward a signal that this process also received itself, for example Ctrl-C. So a
         // second signal takes effect only after enough time to hand leadership over.
         let second = async {
-            sleep(HANDOVER_TIMEOUT).await;
+            sleep(SECOND_SIGNAL_DELAY).await;
             signals.next().await
         };
         tokio::select! {
             () = in_order => {}
             signal = second => {
                 let name = signal_name(signal);
-                warn!("{name} again: gone at once, what is left in ZooKeeper expires by itself");
+                warn!("{name} again: ending at once; what is left in ZooKeeper expires by itself");
             }
         }
     }
@@ -84,8 +85,8 @@ async fn release_locks(holdings: Option<SessionThread>) {
     let Some(holdings) = holdings else { return };
     if !holdings.end(LEAVE_TIMEOUT).await {
         warn!(
-            "locks that were held, if any, stand until they expire: not all were let go in time, or ZooKeeper did not \
-             confirm it"
+            "not all locks were released in time, or ZooKeeper did not confirm it: those that are left, if any, expire \
+             by themselves"
         );
     }
 }

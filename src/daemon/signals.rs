@@ -11,7 +11,7 @@ use tracing::{error, info};
 /// supervisor of a command, which receives the signal too, ends the command first.
 pub(super) async fn terminate_when_asked(shutdown_requested: Arc<Notify>) {
     shutdown_requested.notified().await;
-    info!("POST /shutdown: to leave, as on SIGTERM");
+    info!("POST /shutdown: leaving, as on SIGTERM");
     if let Err(problem) = kill_process(getpid(), Number::TERM) {
         error!("POST /shutdown: this process may not signal itself: {problem}");
     }

@@ -12,6 +12,7 @@ pub(super) async fn report(status: StatusHandle, clock: Clock) {
     notify("READY=1").await;
     let Some(watchdog_timeout) = sd_notify::watchdog_enabled() else { return };
     let snapshot = status.snapshot;
+    // `has_changed` fails when the election has ended.
     while snapshot.has_changed().is_ok() {
         // Notify the watchdog only while the election's loop runs, so that systemd restarts a daemon whose loop is stuck.
         let is_alive = snapshot.borrow().loop_runs(clock.now());

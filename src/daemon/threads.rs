@@ -30,7 +30,8 @@ use tracing::error;
 /// has its own thread, so that clients of the API and requests for locks cannot delay its heartbeats.
 pub(super) struct SessionThread {
     stop: oneshot::Sender<()>,
-    /// Receives `true`, when the thread has ended, if ZooKeeper confirmed that all znodes of its session are deleted.
+    /// Receives, when the thread has ended, whether ZooKeeper confirmed that all znodes of the thread's session are
+    /// deleted.
     pub(super) left: oneshot::Receiver<bool>,
 }
 
@@ -88,7 +89,8 @@ impl SessionThread {
         Ok(Self { stop, left: left? })
     }
 
-    /// Ends the thread. Returns whether ZooKeeper confirmed within `limit` that the session's znodes are deleted.
+    /// Ends the thread. Returns whether ZooKeeper confirmed within `limit` that the session's znodes are deleted; false
+    /// also if the thread died.
     pub(super) async fn end(self, limit: Duration) -> bool {
         let _receiver_gone = self.stop.send(());
         matches!(timeout(limit, self.left).await, Ok(Ok(true)))

@@ -20,14 +20,14 @@ pub(super) fn sidecar_at(port: u16) -> Sidecar {
 }
 
 /// Reports the answer of one member about the leader, now and at each change, or `None` for an answer that cannot be
-/// parsed. Runs until the future is dropped.
+/// parsed. Reports nothing if there is no answer, and asks again. Runs until the future is dropped.
 pub(super) async fn follow(sidecar: Sidecar, report: impl Fn(Option<LeaderState>)) {
     let mut path = LEADER.path.to_owned();
     loop {
         let answer = sidecar.get(&path).within(CHANGE_TIMEOUT).answer().await.ok();
         match answer.as_ref().and_then(SidecarAnswer::index) {
             Some(index) => path = format!("{}?index={index}&wait=30s", LEADER.path),
-            // There was no answer, or none of a sidecar.
+            // There was no answer, or an answer without an index, which does not come from a sidecar.
             None => sleep(RETRY_INTERVAL).await,
         }
         if let Some(answer) = answer {

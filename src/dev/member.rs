@@ -1,4 +1,5 @@
-//! A member: a process of this same program. A member never outlives this process, even if this process is killed.
+//! A member: a process of this same program. A member never outlives this process: the kernel kills the member when
+//! this process ends (`process::command_for`).
 
 use super::TICK;
 use super::follow::{ANSWER_TIMEOUT, sidecar_at};

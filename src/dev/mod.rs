@@ -35,8 +35,8 @@ const CANNOT_START: u8 = 1;
 /// The tick time of the server. A short tick lets the server grant session timeouts of a few seconds, and end sessions
 /// soon after they expire.
 const TICK: Duration = Duration::from_millis(500);
-/// The longest session timeout that the server grants. A real server with the default tick time grants as much, so
-/// clients that are tested here get the timeouts that they request.
+/// The longest session timeout that the server grants: that of a real server with the default tick time. With its own
+/// short tick, the server would by default grant 10 s, and tested clients would get shorter timeouts than they request.
 pub const LONGEST_SESSION: Duration = Duration::from_secs(40);
 
 /// The options of `dev`.
@@ -99,6 +99,7 @@ async fn start_server(listen: SocketAddr) -> anyhow::Result<DevServer> {
         listen,
         tick: TICK,
         max_session_timeout: Some(LONGEST_SESSION),
+        // No limit, because all clients may run on this machine.
         max_connections_per_address: 0,
         ..ServerSettings::default()
     };
@@ -113,7 +114,7 @@ async fn start_server(listen: SocketAddr) -> anyhow::Result<DevServer> {
 /// Returns a warning if other machines can reach the server.
 fn exposure_warning(address: SocketAddr) -> Option<String> {
     let is_open = !address.ip().is_loopback();
-    is_open.then(|| format!("open to all who reach {address}, and it asks no one who they are"))
+    is_open.then(|| format!("anyone who can reach {address} can use it: no login is required"))
 }
 
 /// Prints a line to standard output at once, even into a pipe.

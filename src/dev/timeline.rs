@@ -21,8 +21,8 @@ impl Timeline {
         self.leader.as_deref()
     }
 
-    /// Notes an event that happened to `member`, if that is the leader. The line about the next leader says `what`
-    /// after the id.
+    /// Notes an event that happened to `member`, if that is the leader. The line about the next leader ends with this
+    /// event: the id of `member`, and then `what`.
     pub(super) fn note_event(&mut self, now: Moment, member: &str, what: &str) {
         if self.leader() == Some(member) {
             self.cause = Some((now, format!("{member} {what}")));
@@ -56,7 +56,7 @@ impl Timeline {
                 }
                 Some(line)
             }
-            // The latest leader has lost leadership, and leads again in the same term.
+            // The latest leader reported that it does not lead, and now leads again in the same term.
             Some(leader) if is_self && self.leader.is_none() && leader.token == self.token => {
                 self.leader = Some(leader.id.clone());
                 Some(format!("{member} leads again"))

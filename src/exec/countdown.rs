@@ -7,10 +7,10 @@ use std::time::Duration;
 /// The interval at which to check whether all killed processes are dead, and to kill those that are not.
 pub(super) const RECHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Counts down to the end of a lease. Each renewal moves the end of the lease.
+/// Counts down to the end of a lease. Each renewal of the lease moves that end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Countdown {
-    /// How long the command may keep running after it was asked to end.
+    /// The time between asking the command to end and killing it.
     kill_after: Duration,
     /// The time before the end of the lease at which to kill, so that killed processes are dead when the lease ends.
     margin: Duration,
@@ -22,8 +22,8 @@ pub(super) struct Countdown {
 /// The steps already taken to end the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KillStage {
-    /// The command runs and has not been asked to end.
-    Runs,
+    /// The command has not been asked to end.
+    Running,
     /// The command was asked to end. It is killed at `kill_at`, or earlier if the lease ends before that.
     Ending { kill_at: Moment },
     /// The command was killed. At `again_at`, all processes that are still alive are killed again.
@@ -41,30 +41,31 @@ pub(super) enum KillStep {
 
 impl Countdown {
     pub(super) fn new(kill_after: Duration, margin: Duration, until: Moment) -> Self {
-        Self { kill_after, margin, until, stage: KillStage::Runs }
+        Self { kill_after, margin, until, stage: KillStage::Running }
     }
 
-    /// Moves the end of the lease to `until`. A command that was already asked to end must still end.
+    /// Moves the end of the lease to `until`. A command that was already asked to end is killed after `kill_after` all
+    /// the same.
     pub(super) fn renew(&mut self, until: Moment) {
         self.until = until;
     }
 
-    /// Notes that the command was asked to end at the moment `at`. Has no effect if it was already asked to end, or
-    /// killed.
+    /// Notes that the command was asked to end at the moment `at`. Has no effect on a command that was asked to end
+    /// before, or killed.
     pub(super) fn note_end_request(&mut self, at: Moment) {
-        if self.runs() {
+        if !self.is_ending() {
             self.stage = KillStage::Ending { kill_at: at.after(self.kill_after) };
         }
     }
 
     /// Makes the kill due at the moment `kill_at`, whatever `kill_after` is.
-    pub(super) fn kill_at(&mut self, kill_at: Moment) {
+    pub(super) fn schedule_kill(&mut self, kill_at: Moment) {
         self.stage = KillStage::Ending { kill_at };
     }
 
-    /// Returns whether the command has not been asked to end yet.
-    pub(super) fn runs(&self) -> bool {
-        self.stage == KillStage::Runs
+    /// Returns whether the command was asked to end, or killed.
+    pub(super) fn is_ending(&self) -> bool {
+        self.stage != KillStage::Running
     }
 
     /// Returns whether the command was killed. From then on, the owner also kills every process that it still finds alive.
@@ -77,12 +78,13 @@ impl Countdown {
         self.until
     }
 
-    /// Returns the step that is due at `now`, if any, and notes it as taken.
-    pub(super) fn step(&mut self, now: Moment) -> Option<KillStep> {
+    /// Returns the step that is due at `now`, if any, and notes that the owner has taken it.
+    pub(super) fn take_due_step(&mut self, now: Moment) -> Option<KillStep> {
         if self.next_step_at() > now {
             return None;
         }
-        if self.runs() && now < self.last_moment() {
+        // At or after the last moment, no time is left to ask first.
+        if !self.is_ending() && now < self.last_moment() {
             self.note_end_request(now);
             return Some(KillStep::RequestEnd);
         }
@@ -90,10 +92,10 @@ impl Countdown {
         Some(KillStep::Kill)
     }
 
-    /// Returns when to call [`step`](Self::step) next, at the latest.
+    /// Returns when to call [`take_due_step`](Self::take_due_step) next, at the latest.
     pub(super) fn next_step_at(&self) -> Moment {
         match self.stage {
-            KillStage::Runs => before(self.last_moment(), self.kill_after),
+            KillStage::Running => before(self.last_moment(), self.kill_after),
             KillStage::Ending { kill_at } => kill_at.min(self.last_moment()),
             KillStage::Killed { again_at } => again_at,
         }
@@ -122,13 +124,13 @@ mod tests {
         Moment(Duration::from_millis(ms))
     }
 
-    /// Of a lease that ends at 7 s: the command is told to end at 4.75 s, and killed at 6.75 s.
+    /// Returns the countdown to the end of a lease at 7 s: the command is asked to end at 4.75 s, and killed at 6.75 s.
     fn countdown() -> Countdown {
         Countdown::new(ms(2000), ms(250), at(7000))
     }
 
-    /// The same, of a command that was told to end at this moment.
-    fn told_at(moment: Moment) -> Countdown {
+    /// Returns the same countdown for a command that was asked to end at this moment.
+    fn asked_at(moment: Moment) -> Countdown {
         let mut countdown = countdown();
         countdown.note_end_request(moment);
         countdown
@@ -140,49 +142,49 @@ mod tests {
     }
 
     #[test]
-    fn without_renewal_the_command_is_told_and_then_killed_before_the_lease_ends() {
+    fn without_renewal_the_command_is_asked_to_end_and_then_killed_before_the_lease_ends() {
         let mut countdown = countdown();
         assert_eq!(countdown.next_step_at(), at(4750));
-        assert_eq!(countdown.step(at(4749)), None);
-        assert!(countdown.runs());
-        assert_eq!(countdown.step(at(4750)), Some(KillStep::RequestEnd));
+        assert_eq!(countdown.take_due_step(at(4749)), None);
+        assert!(!countdown.is_ending());
+        assert_eq!(countdown.take_due_step(at(4750)), Some(KillStep::RequestEnd));
         assert_eq!(countdown.next_step_at(), at(6750));
-        assert_eq!(countdown.step(at(6749)), None);
-        assert_eq!(countdown.step(at(6750)), Some(KillStep::Kill));
+        assert_eq!(countdown.take_due_step(at(6749)), None);
+        assert_eq!(countdown.take_due_step(at(6750)), Some(KillStep::Kill));
         assert_eq!(countdown.next_step_at(), at(6760));
-        assert_eq!(countdown.step(at(6760)), Some(KillStep::Kill), "until all are dead");
+        assert_eq!(countdown.take_due_step(at(6760)), Some(KillStep::Kill), "until all are dead");
     }
 
     #[test]
-    fn a_renewal_puts_the_end_off() {
-        assert_eq!(renewed(countdown(), at(9000)).step(at(4750)), None);
+    fn a_renewal_delays_the_first_step() {
+        assert_eq!(renewed(countdown(), at(9000)).take_due_step(at(4750)), None);
         assert_eq!(renewed(countdown(), at(9000)).next_step_at(), at(6750));
     }
 
     #[test]
-    fn a_command_that_was_told_to_end_ends_whatever_is_renewed() {
-        let mut told = told_at(at(1000));
-        assert_eq!(told.next_step_at(), at(3000));
-        assert_eq!(renewed(told, at(9000)).step(at(3000)), Some(KillStep::Kill));
-        told.note_end_request(at(2000));
-        assert_eq!(told.next_step_at(), at(3000), "once is enough");
+    fn a_command_that_was_asked_to_end_is_killed_despite_renewals() {
+        let mut asked = asked_at(at(1000));
+        assert_eq!(asked.next_step_at(), at(3000));
+        assert_eq!(renewed(asked, at(9000)).take_due_step(at(3000)), Some(KillStep::Kill));
+        asked.note_end_request(at(2000));
+        assert_eq!(asked.next_step_at(), at(3000), "a second request has no effect");
     }
 
     #[test]
-    fn a_command_that_is_told_late_has_only_until_the_lease_ends() {
-        assert_eq!(told_at(at(6000)).next_step_at(), at(6750));
+    fn a_command_that_is_asked_late_has_only_until_the_lease_ends() {
+        assert_eq!(asked_at(at(6000)).next_step_at(), at(6750));
         let mut late = countdown();
-        assert_eq!(late.step(at(6000)), Some(KillStep::RequestEnd));
+        assert_eq!(late.take_due_step(at(6000)), Some(KillStep::RequestEnd));
         assert_eq!(late.next_step_at(), at(6750));
-        assert_eq!(renewed(told_at(at(1000)), at(2000)).next_step_at(), at(1750), "a cut lease");
+        assert_eq!(renewed(asked_at(at(1000)), at(2000)).next_step_at(), at(1750), "cut short");
     }
 
     #[test]
     fn a_guard_that_wakes_too_late_kills_at_once() {
-        assert_eq!(countdown().step(at(6750)), Some(KillStep::Kill));
-        assert_eq!(countdown().step(at(60_000)), Some(KillStep::Kill));
+        assert_eq!(countdown().take_due_step(at(6750)), Some(KillStep::Kill));
+        assert_eq!(countdown().take_due_step(at(60_000)), Some(KillStep::Kill));
         let mut hurried = countdown();
-        hurried.kill_at(at(10));
-        assert_eq!(hurried.step(at(10)), Some(KillStep::Kill));
+        hurried.schedule_kill(at(10));
+        assert_eq!(hurried.take_due_step(at(10)), Some(KillStep::Kill));
     }
 }

@@ -16,13 +16,13 @@ pub struct CommandLease {
 /// The state of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandStage {
-    /// The command does not run. It must not start before `not_before`, and it must not start again in the term whose
-    /// token is `ended_under`, because it ended by itself in that term and is not to be restarted.
+    /// The command does not run. It must not start before `not_before`, nor under a lease with the token `ended_under`:
+    /// the command ended by itself under that lease, and the setting [`OnExit::Stay`] forbids a restart.
     Idle { not_before: Moment, ended_under: Option<FencingToken> },
     /// The command runs under the lease with this token.
-    Runs(FencingToken),
+    Running(FencingToken),
     /// The command runs under the lease with this token, but was asked to end.
-    Ends(FencingToken),
+    Ending(FencingToken),
 }
 
 /// The step that the supervisor takes now.
@@ -37,11 +37,11 @@ pub(super) enum CommandStep {
     Nothing,
 }
 
-/// Returns the step to take at `now`, and the moment at which to decide again even if the lease does not change until
-/// then.
+/// Returns the step to take at `now`. While only `not_before` forbids a start, also returns that moment, at which to
+/// decide again even if the lease does not change until then.
 ///
-/// `time_to_end` is the time needed to end a command. A command is started only if its lease lasts longer than
-/// `time_to_end`.
+/// `time_to_end` is the part of a lease that is needed to end the command. Under a lease that lasts no longer than
+/// that, a command is not started, because it would have to end at once.
 pub(super) fn decide(
     stage: CommandStage,
     lease: Option<CommandLease>,
@@ -61,26 +61,25 @@ pub(super) fn decide(
             }
         }
         // Also renew the lease of a command that was asked to end, so that it is not killed before `kill_after` is over.
-        (CommandStage::Runs(token) | CommandStage::Ends(token), Some(lease))
+        (CommandStage::Running(token) | CommandStage::Ending(token), Some(lease))
             if lease.token == token =>
         {
             (CommandStep::Renew(lease.until), None)
         }
-        (CommandStage::Runs(_), _) => (CommandStep::End, None),
-        (CommandStage::Idle { .. } | CommandStage::Ends(_), _) => (CommandStep::Nothing, None),
+        // The lease has ended, or it is already the lease of a later term, with another token.
+        (CommandStage::Running(_), _) => (CommandStep::End, None),
+        // An idle command may not be started now. A command that was asked to end must not be asked again.
+        (CommandStage::Idle { .. } | CommandStage::Ending(_), _) => (CommandStep::Nothing, None),
     }
 }
 
-/// Returns what the member does after its command ended by itself with the exit code `code`: in general `on_exit`, the
-/// setting. With `once`, the member leaves after exit code 0.
+/// Returns what the member does after its command ended by itself with the exit code `code`. In general, that is the
+/// setting `on_exit`. With `once`, the member leaves after exit code 0.
 pub(super) fn after_exit(code: u8, on_exit: OnExit, once: bool) -> OnExit {
-    match on_exit {
-        _ if once && code == 0 => OnExit::Leave,
-        // By the shell's convention, 126 means that the program cannot be run, and 127 that it was not found. A restart
-        // would fail in the same way.
-        _ if matches!(code, 126 | 127) => OnExit::Leave,
-        other => other,
-    }
+    // By the shell's convention, 126 means that the program cannot be run, and 127 that it was not found. A restart
+    // would fail in the same way, so the member leaves: another member may be able to run the program.
+    let cannot_be_run = matches!(code, 126 | 127);
+    if cannot_be_run || (once && code == 0) { OnExit::Leave } else { on_exit }
 }
 
 /// The shortest and the longest delay between the end of a command and its restart.
@@ -88,7 +87,7 @@ const RESTART_DELAY_MIN: Duration = Duration::from_secs(1);
 const RESTART_DELAY_MAX: Duration = Duration::from_secs(60);
 
 /// Returns the delay before the restart of a command that ran for `ran`. It is twice the delay of the last restart
-/// (`last`), but starts again from the shortest delay if the command ran for at least the longest delay.
+/// (`last`), but starts again from the shortest delay if the command ran for at least as long as the longest delay.
 pub(super) fn restart_delay(last: Option<Duration>, ran: Duration) -> Duration {
     match last {
         Some(last) if ran < RESTART_DELAY_MAX => (2 * last).min(RESTART_DELAY_MAX),
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_that_is_spent_is_over_a_later_one_is_not() {
+    fn a_command_that_is_not_to_be_restarted_starts_again_in_a_later_term() {
         assert_eq!(step(idle(0, Some(7)), lease(7, 6100)), CommandStep::Nothing);
         assert_eq!(
             step(idle(0, Some(7)), lease(8, 6100)),
@@ -149,26 +148,26 @@ mod tests {
     #[test]
     fn each_renewal_is_passed_on_also_to_a_command_that_is_ending() {
         let token = FencingToken(7);
-        assert_eq!(step(CommandStage::Runs(token), lease(7, 150)), CommandStep::Renew(at(150)));
-        assert_eq!(step(CommandStage::Ends(token), lease(7, 6100)), CommandStep::Renew(at(6100)));
+        assert_eq!(step(CommandStage::Running(token), lease(7, 150)), CommandStep::Renew(at(150)));
+        assert_eq!(step(CommandStage::Ending(token), lease(7, 6100)), CommandStep::Renew(at(6100)));
     }
 
     #[test]
-    fn what_runs_under_no_lease_or_under_another_is_ended() {
+    fn a_command_is_ended_when_its_lease_is_over_or_another_begins() {
         let token = FencingToken(7);
-        assert_eq!(step(CommandStage::Runs(token), lease(8, 6100)), CommandStep::End);
+        assert_eq!(step(CommandStage::Running(token), lease(8, 6100)), CommandStep::End);
         for over in [None, lease(7, 100), lease(7, 50)] {
-            assert_eq!(step(CommandStage::Runs(token), over), CommandStep::End);
+            assert_eq!(step(CommandStage::Running(token), over), CommandStep::End);
             assert_eq!(
-                step(CommandStage::Ends(token), over),
+                step(CommandStage::Ending(token), over),
                 CommandStep::Nothing,
-                "once is enough"
+                "it was asked before"
             );
         }
     }
 
     #[test]
-    fn once_counts_only_what_went_well() {
+    fn with_once_the_member_leaves_only_after_exit_code_0() {
         assert_eq!(after_exit(0, OnExit::Restart, true), OnExit::Leave);
         assert_eq!(after_exit(1, OnExit::Restart, true), OnExit::Restart);
         assert_eq!(after_exit(0, OnExit::Restart, false), OnExit::Restart);
@@ -185,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn restarts_follow_ever_slower_until_the_command_has_run_for_long() {
+    fn each_restart_is_delayed_longer_until_the_command_has_run_for_long() {
         let s = Duration::from_secs;
-        let mut rests = vec![];
+        let mut delays = vec![];
         for _ in 0..8 {
-            rests.push(restart_delay(rests.last().copied(), s(59)));
+            delays.push(restart_delay(delays.last().copied(), s(59)));
         }
-        assert_eq!(rests, [1, 2, 4, 8, 16, 32, 60, 60].map(s));
+        assert_eq!(delays, [1, 2, 4, 8, 16, 32, 60, 60].map(s));
         assert_eq!(restart_delay(Some(s(60)), s(60)), s(1));
     }
 }

@@ -20,8 +20,8 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
-/// The signals that a guard ignores. The supervisor sends it messages instead, and forwards the signals for the command.
-/// A signal that a guard itself receives was sent to every process of the service, for example by systemd, so the
+/// The signals that a guard ignores. The supervisor forwards signals for the command as messages. If a guard itself
+/// receives one of these signals, the signal was sent to every process of the service, for example by systemd, so the
 /// supervisor and the command have received it as well.
 const IGNORED_SIGNALS: [SignalKind; 6] = [
     SignalKind::hangup(),
@@ -40,8 +40,9 @@ const IGNORED_SIGNALS: [SignalKind; 6] = [
 pub fn run_inner_guard(command: &[OsString]) -> io::Result<()> {
     run_on_runtime(async {
         let (mut state, stdin) = GuardState::begin(INNER_GUARD_MARGIN)?;
-        // If starting took so long that the lease leaves no time to run the command, report its end without a start.
-        if state.count_down().is_some() {
+        // If a step is already due, starting this guard took so long that the lease leaves no time to run the command.
+        // So do not start the command, and report that it has ended.
+        if state.take_due_step().is_some() {
             let message = FromGuard::Ended { code: 125, by_itself: false };
             let _receiver_gone = state.link.send(message);
             return Ok(());
@@ -52,13 +53,16 @@ pub fn run_inner_guard(command: &[OsString]) -> io::Result<()> {
         // If the supervisor is gone, the message cannot be sent, and `next_wakeup` reports the closed link below.
         let _receiver_gone = state.link.send(FromGuard::Started { pid });
         loop {
-            // A command that dies now ended by itself, unless it was asked to end before.
-            let by_itself = state.countdown.runs();
+            // If `reap` finds the command dead, the command ended by itself, unless it was asked to end before. Find
+            // that out now, because the call below notes an end request: the processes that the command left behind
+            // have `kill_after` to end.
+            let by_itself = !state.countdown.is_ending();
             match command.reap(|| state.note_end_request(Duration::ZERO)) {
                 Reaped::NoneLeft => return Ok(()),
                 Reaped::LeaderDied { code } => {
                     let message = FromGuard::Ended { code, by_itself };
                     let _receiver_gone = state.link.send(message);
+                    // Other children may be dead as well, so reap again.
                     continue;
                 }
                 Reaped::StillRunning => {}
@@ -66,9 +70,11 @@ pub fn run_inner_guard(command: &[OsString]) -> io::Result<()> {
             while let Some(change) = command.job_change() {
                 let _receiver_gone = state.link.send(FromGuard::Job(change));
             }
-            if state.count_down() == Some(KillStep::RequestEnd) {
+            if state.take_due_step() == Some(KillStep::RequestEnd) {
                 command.end(Signal::TERM);
             }
+            // This kills all children of the guard, and not only the command's process group, because processes that
+            // the command left behind may be in other groups.
             if state.countdown.has_killed() {
                 command.kill();
             }
@@ -77,12 +83,11 @@ pub fn run_inner_guard(command: &[OsString]) -> io::Result<()> {
                     state.note_end_request(Duration::ZERO);
                     command.end(signal);
                 }
-                // This kills all children of the guard, and not only the command's process group, because processes that
-                // the command left behind may be in other groups.
                 GuardWakeup::Message(ToGuard::Kill) | GuardWakeup::Orphaned => {
                     state.schedule_kill(Duration::ZERO);
                 }
                 GuardWakeup::Message(ToGuard::Signal(signal)) => command.signal(signal),
+                // The next iteration checks whether a child died or a step is due.
                 _ => {}
             }
         }
@@ -103,39 +108,45 @@ pub fn run_outer_guard(command: &[OsString]) -> io::Result<()> {
             .spawn()?;
         let inner = Pid::from_child(&inner);
         let mut inner_has_ended = false;
-        let mut is_cut_short = false;
-        // Send this message before the kill. Otherwise the supervisor might first see that the inner guard is dead, and
-        // take its death for a failure.
+        let mut inner_is_late = false;
+        // The message to send once, before this guard kills the inner guard. Otherwise the supervisor might first see
+        // that the inner guard is dead, and take its death for a failure.
         let mut kill_notice = Some(FromGuard::Kills);
-        while !reap_children(|dead| {
-            // The inner guard has died. Kill the processes that it left behind, which are this guard's children now.
-            if dead == inner {
-                inner_has_ended = true;
-                kill_notice = None;
-                state.schedule_kill(Duration::ZERO);
+        loop {
+            let none_left = reap_children(|dead| {
+                // The inner guard is dead. Kill the processes that it left behind, which are this guard's children now.
+                if dead == inner {
+                    inner_has_ended = true;
+                    kill_notice = None;
+                    state.schedule_kill(Duration::ZERO);
+                }
+            });
+            if none_left {
+                break;
             }
-        }) {
-            // A step is due later in this guard than in the inner guard, which usually has ended the command by then. If
-            // the inner guard still runs, the command is not ended in time and has to be killed, so it is cut short.
-            is_cut_short |= state.count_down().is_some() && !inner_has_ended;
+            let step = state.take_due_step();
+            // Each step is due later in this guard than in the inner guard. If the inner guard still runs by then, it
+            // did not end the command in time.
+            inner_is_late |= step.is_some() && !inner_has_ended;
             if state.countdown.has_killed() {
                 if let Some(message) = kill_notice.take() {
                     let _receiver_gone = state.link.send(message);
                 }
                 kill_children();
             }
-            // The inner guard receives the same message, or sees the same end of the link, and is given time to kill
-            // first. If it were killed before that, only this guard would be left to kill the command.
+            // The inner guard receives the same message, or sees its own link closed, and is given time to kill first.
+            // If this guard killed it before that, only this guard would be left to kill the command.
             let inner_head_start = INNER_GUARD_MARGIN - OUTER_GUARD_MARGIN;
             match state.next_wakeup().await {
                 GuardWakeup::Message(ToGuard::End(_)) => state.note_end_request(inner_head_start),
                 GuardWakeup::Message(ToGuard::Kill) | GuardWakeup::Orphaned => {
                     state.schedule_kill(inner_head_start)
                 }
+                // The inner guard forwards the signals, and the next iteration does the rest.
                 _ => {}
             }
         }
-        if state.config.shuts_down_descriptor || is_cut_short {
+        if state.config.shuts_down_descriptor || inner_is_late {
             state.shut_down_descriptor();
         }
         let _receiver_gone = state.link.send(FromGuard::Gone);
@@ -158,10 +169,12 @@ struct GuardState {
     clock: Clock,
     alarm: Alarm,
     countdown: Countdown,
-    /// Whether the supervisor has closed its end of the link. The link is then not read any longer.
+    /// Whether the supervisor has closed its end of the link. The link is then no longer read, because every read would
+    /// return at once.
     supervisor_is_gone: bool,
-    /// The session file's lock, or the connection that holds a lock. It stays open until every process below this guard
-    /// is dead. Until then, no other process can resume the saved session, and the lock is not granted to another owner.
+    /// The session file's lock, or the connection for which a sidecar holds a lock or stays in a barrier. The
+    /// descriptor stays open until every process below this guard is dead. Until then, no other process can resume the
+    /// saved session, and the sidecar does not release the lock.
     descriptor: Option<OwnedFd>,
 }
 
@@ -171,7 +184,8 @@ enum GuardWakeup {
     Check,
     /// The supervisor sent this message, which is not a renewal.
     Message(ToGuard),
-    /// The supervisor's end of the link is closed: the sidecar was killed, so the command must be killed too.
+    /// The supervisor's end of the link is closed: the supervisor died, or it closed the link to the inner guard
+    /// because the outer guard died. The command must be killed at once.
     Orphaned,
 }
 
@@ -182,6 +196,7 @@ impl GuardState {
         // Set up the signals first, so that the guard misses no child's death, and so that no signal ends the guard
         // before the command.
         let deaths = signal(SignalKind::child())?;
+        // A signal handler stays installed after its stream is dropped.
         for ignored in IGNORED_SIGNALS {
             let _never_read = signal(ignored)?;
         }
@@ -201,8 +216,8 @@ impl GuardState {
         Ok((state, stdin))
     }
 
-    /// Shuts down the connection in `descriptor`, if there is one. The other side sees its end even if a frozen
-    /// supervisor still has it open, and can grant the lock to the next owner.
+    /// Shuts down the connection in `descriptor`, if there is one. So the sidecar sees that the connection has ended,
+    /// even if a frozen supervisor still has a descriptor of it, and can release the lock.
     fn shut_down_descriptor(&self) {
         if let Some(descriptor) = &self.descriptor {
             // This fails for the lock of a session file, which is not a connection.
@@ -218,15 +233,16 @@ impl GuardState {
 
     /// Makes the kill due after `head_start`, the time for which this guard leaves the kill to the inner guard.
     fn schedule_kill(&mut self, head_start: Duration) {
-        self.countdown.kill_at(self.clock.now().after(head_start));
+        self.countdown.schedule_kill(self.clock.now().after(head_start));
     }
 
-    /// Returns the step of the countdown that is due now.
-    fn count_down(&mut self) -> Option<KillStep> {
-        self.countdown.step(self.clock.now())
+    /// Returns the step of the countdown that is due now, if any, and notes that it is taken.
+    fn take_due_step(&mut self) -> Option<KillStep> {
+        self.countdown.take_due_step(self.clock.now())
     }
 
-    /// Waits for a message, a child's death or a step of the countdown. Applies a renewal of the lease to the countdown.
+    /// Waits for a message, a child's death or the next step of the countdown. Applies a renewal of the lease to the
+    /// countdown.
     async fn next_wakeup(&mut self) -> GuardWakeup {
         tokio::select! {
             _ = self.deaths.recv() => GuardWakeup::Check,

@@ -22,7 +22,7 @@ use tokio::net::UnixStream;
 /// The size in bytes of the receive buffer, more than the length of any message.
 const LONGEST_MESSAGE: usize = 512;
 
-/// The configuration that a guard needs before it starts the command.
+/// The configuration that a guard needs before it starts its child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct GuardConfig {
     /// The end of the lease, unless it is renewed.
@@ -30,12 +30,13 @@ pub(super) struct GuardConfig {
     pub(super) until: Moment,
     /// The time between asking the command to end and killing it.
     pub(super) kill_after: Duration,
-    /// The limit of open files for the command, if there is one.
+    /// The limit of open files for the command; `None` if the number is not limited.
     pub(super) file_limit: Option<u64>,
-    /// The supervisor's process group. If it is in the foreground of the terminal, the command's group takes its place.
+    /// The supervisor's process group, if that group was in the foreground of the terminal when the run began. If it
+    /// still is when the command starts, the command's group takes its place there.
     pub(super) foreground: Option<i32>,
-    /// Whether to shut down the descriptor in any case when the command is dead. Otherwise the guards do so only if they
-    /// had to kill the command.
+    /// Whether the outer guard shuts down the descriptor in any case when the command is dead. Otherwise it does so
+    /// only if the inner guard did not end the command in time.
     pub(super) shuts_down_descriptor: bool,
 }
 
@@ -55,17 +56,17 @@ pub(super) enum ToGuard {
 /// A message from a guard to the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum FromGuard {
-    /// The command's process, which leads a group of its own.
+    /// From the inner guard: the command has started. Its process leads a group of its own.
     Started { pid: i32 },
-    /// The command has ended with this exit code. `by_itself` is false if a guard asked it to end or killed it. Sent by
-    /// the inner guard, as `Started` and `Job` are.
+    /// From the inner guard: the command has ended with this exit code. `by_itself` is false if a guard asked the
+    /// command to end, or killed it.
     Ended { code: u8, by_itself: bool },
-    /// The command was stopped or continued.
+    /// From the inner guard: the command was stopped or continued.
     Job(JobChange),
-    /// The outer guard is about to kill the inner guard, because the lease is almost over. Sent by the outer guard, so
-    /// that the supervisor does not take the death of the inner guard for a failure.
+    /// From the outer guard: it is about to kill the inner guard, which did not end the command in time. So the
+    /// supervisor does not take the death of the inner guard for a failure.
     Kills,
-    /// No process of the command is left. Sent by the outer guard.
+    /// From the outer guard: the inner guard and all processes of the command are gone.
     Gone,
 }
 
@@ -105,7 +106,7 @@ impl GuardLink {
         Ok((Self::over(ours)?, theirs))
     }
 
-    /// Returns the end that `socket` is.
+    /// Makes `socket`, an end that already exists, a nonblocking link.
     pub(super) fn over(socket: OwnedFd) -> io::Result<Self> {
         let stream = BlockingStream::from(socket);
         stream.set_nonblocking(true)?;
@@ -122,8 +123,8 @@ impl GuardLink {
     ) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut fds = SendAncillaryBuffer::new(&mut space);
-        let given: Vec<_> = [stdin].into_iter().chain(descriptor).collect();
-        assert!(fds.push(SendAncillaryMessage::ScmRights(&given)), "there is space for two");
+        let sent: Vec<_> = [stdin].into_iter().chain(descriptor).collect();
+        assert!(fds.push(SendAncillaryMessage::ScmRights(&sent)), "there is space for two");
         let bytes = serde_json::to_vec(&config)?;
         sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut fds, SendFlags::NOSIGNAL)?;
         Ok(())
@@ -145,22 +146,22 @@ impl GuardLink {
         message == Some(FromGuard::Kills)
     }
 
-    /// Waits for the next message. Returns `None` if the other side has closed its end.
+    /// Waits for the next message. Returns `None` if the other side has closed its end, or if reading fails.
     pub(super) async fn receive<T: DeserializeOwned>(&self) -> Option<T> {
         let mut bytes = [0; LONGEST_MESSAGE];
         loop {
             self.0.readable().await.ok()?;
             match self.0.try_read(&mut bytes) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                // If the other side has closed its end, nothing is read, which is not valid JSON.
                 read => return serde_json::from_slice(&bytes[..read.ok()?]).ok(),
             }
         }
     }
 }
 
-/// Waits for the configuration, over the guard's end of the socket. Blocks, because the socket is not a nonblocking
-/// [`GuardLink`] yet. Also returns the standard input for the guard's child, and the descriptor to keep open, if one was
-/// sent.
+/// Blocks until the configuration arrives at the guard's end of the socket. Also returns the standard input for the
+/// guard's child, and the descriptor to keep open, if one was sent.
 pub(super) fn receive_config(
     socket: &impl AsFd,
 ) -> io::Result<(GuardConfig, OwnedFd, Option<OwnedFd>)> {
@@ -174,11 +175,12 @@ pub(super) fn receive_config(
             received => break received?,
         }
     };
-    let given = fds.drain().find_map(|message| match message {
+    let descriptors = fds.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut fds) => Some((fds.next(), fds.next())),
         _ => None,
     });
-    let (stdin, descriptor) = given.unwrap_or_default();
+    // If the supervisor died before it sent the configuration, no descriptor has arrived.
+    let (stdin, descriptor) = descriptors.unwrap_or_default();
     let stdin = stdin.ok_or(ErrorKind::UnexpectedEof)?;
     Ok((serde_json::from_slice(&bytes[..received.bytes])?, stdin, descriptor))
 }
@@ -190,19 +192,19 @@ mod tests {
     #[tokio::test]
     async fn messages_arrive_and_the_end_of_the_other_side_is_noticed() {
         let (supervisor, socket) = GuardLink::pair().unwrap();
-        for keeps in [false, true] {
+        for is_set in [false, true] {
             let config = GuardConfig {
                 until: Moment(Duration::new(1, 5)),
                 kill_after: Duration::from_secs(2),
                 file_limit: None,
-                shuts_down_descriptor: keeps,
-                foreground: keeps.then_some(1),
+                shuts_down_descriptor: is_set,
+                foreground: is_set.then_some(1),
             };
             let stdin = io::stdin();
             let stderr = io::stderr();
-            supervisor.send_config(config, stdin.as_fd(), keeps.then(|| stderr.as_fd())).unwrap();
-            let (heard, _, descriptor) = receive_config(&socket).unwrap();
-            assert_eq!((heard, descriptor.is_some()), (config, keeps));
+            supervisor.send_config(config, stdin.as_fd(), is_set.then(|| stderr.as_fd())).unwrap();
+            let (received, _, descriptor) = receive_config(&socket).unwrap();
+            assert_eq!((received, descriptor.is_some()), (config, is_set));
         }
 
         let guard = GuardLink::over(socket).unwrap();

@@ -30,10 +30,10 @@ use std::time::Duration;
 /// `timeout` use the same code.
 pub const FAILED: u8 = 125;
 
-/// The times before the end of the lease at which the inner guard, the outer guard and the supervisor kill the processes
-/// that are left, in this order. If the outer guard or the supervisor killed first, it would also kill the inner guard,
-/// which might still be waiting for the command to end by itself. Each time is longer than it took to kill a hundred
-/// processes in the measurements of docs/exec.md.
+/// How long before the end of the lease the inner guard, the outer guard and the supervisor kill the processes that are
+/// left. The outer guard and the supervisor also kill the inner guard, so they come later: the inner guard must first
+/// have the time to end the command itself. Each margin is longer than it took to kill a hundred processes in the
+/// measurements of docs/exec.md.
 const INNER_GUARD_MARGIN: Duration = KILL_MARGIN;
 const OUTER_GUARD_MARGIN: Duration = Duration::from_millis(375);
 const SUPERVISOR_MARGIN: Duration = Duration::from_millis(250);

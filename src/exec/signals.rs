@@ -6,7 +6,8 @@ use std::io;
 use std::task::Poll;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
-/// Receives several signals, each from a stream of its own. A signal with a stream no longer ends this process by default.
+/// Receives several signals, each from a stream of its own. Once this value was created, such a signal no longer ends
+/// this process by default, not even after the value is dropped.
 pub struct SignalListener(Vec<(Signal, Signals)>);
 
 impl SignalListener {
@@ -30,7 +31,7 @@ impl SignalListener {
         Self::new(&[Signal::INT, Signal::TERM])
     }
 
-    /// Waits for the next signal.
+    /// Waits for the next signal. If several have arrived, returns the one that comes first in `wanted`.
     pub async fn next(&mut self) -> Signal {
         poll_fn(|context| {
             let received = self.0.iter_mut().find_map(|(signal, stream)| {

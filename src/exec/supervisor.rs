@@ -44,8 +44,8 @@ pub struct Plan {
     pub environment: Vec<(&'static str, String)>,
     /// A descriptor that the guards keep open until the command is dead.
     pub descriptor: Option<Arc<OwnedFd>>,
-    /// Whether the guards shut down `descriptor`, a connection, in any case when the command is dead. Otherwise they do
-    /// so only if they had to kill the command.
+    /// Whether the outer guard shuts down `descriptor`, a connection, in any case when the command is dead. Otherwise
+    /// it does so only if the inner guard did not end the command in time.
     pub shuts_down_descriptor: bool,
     /// Whether an earlier process of this member may have run the command. Its guards may have been killed, and its
     /// command may still be dying.
@@ -55,8 +55,8 @@ pub struct Plan {
 /// Receives all requests to the member. The supervisor forwards them to the election's runner.
 pub type Requests = mpsc::Receiver<MemberRequest>;
 
-/// The time in which a second signal to end counts as the first one, received twice: the parent process may forward a
-/// signal that this process also received itself. A later second signal kills the command.
+/// The time after a SIGTERM or SIGINT in which another one counts as the same signal: the parent process may forward a
+/// signal that this process has also received directly. After that time, another SIGTERM or SIGINT kills the command.
 const SAME_SIGNAL_WINDOW: Duration = Duration::from_millis(250);
 /// The interval at which to check whether this process has the foreground of the terminal, while the program is stopped
 /// because it used the terminal in the background.
@@ -70,7 +70,7 @@ const COMPLAIN_AFTER: Duration = Duration::from_secs(1);
 const COMPLAIN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The signals that the supervisor handles: SIGTERM and SIGINT end the command, and the others are forwarded to it.
-const FORWARDED: [Signal; 8] = [
+const HANDLED_SIGNALS: [Signal; 8] = [
     Signal::TERM,
     Signal::INT,
     Signal::HUP,
@@ -91,21 +91,21 @@ pub async fn supervise(
     mut status: StatusHandle,
     mut requests: Requests,
 ) -> io::Result<u8> {
-    // If all guards of an earlier process are dead, the kernel kills its command, which may take up to `KILL_MARGIN`. So
-    // do not start the command earlier.
+    // If an earlier process of this member and its guards were killed, the kernel kills that process's command, which
+    // may take up to `KILL_MARGIN`. So do not start the command earlier.
     let not_before =
         clock.now().after(if plan.after_restart { KILL_MARGIN } else { Duration::ZERO });
     let mut supervisor = Supervisor::begin(plan, clock, not_before)?;
     // The commands for the member that would end its leadership (resign, hand over, pause), and a resume after them. They
     // wait here until the program has ended.
-    let mut held: Vec<(election::Command, ReplyTo)> = vec![];
+    let mut waiting_commands: Vec<(election::Command, ReplyTo)> = vec![];
     loop {
-        supervisor.check_guards(clock.now());
+        supervisor.check_run(clock.now());
         if supervisor.run.is_none() {
             if let Some(code) = supervisor.leaving {
                 return Ok(code);
             }
-            for (command, caller) in held.drain(..) {
+            for (command, caller) in waiting_commands.drain(..) {
                 carry_out(&status, command, caller).await;
             }
         }
@@ -118,8 +118,8 @@ pub async fn supervise(
             changed = status.snapshot.changed() => {
                 changed.map_err(|_| io::Error::other("the election died, see the log"))?;
             }
-            // A renewal of the lease alone is not published as a new snapshot. The guards need each renewal, because they
-            // kill the command when the last lease that they received ends.
+            // A renewal of the lease alone does not wake the readers of the snapshot. The guards need each renewal,
+            // because they kill the command when the last lease that they received ends.
             () = status.lease_moved.notified() => {}
             Some(request) = requests.recv() => match request {
                 MemberRequest::Command(command, caller)
@@ -127,9 +127,9 @@ pub async fn supervise(
                 {
                     info!("dropped {command:?}: its caller timed out");
                 }
-                // A resume must not overtake the commands in `held`: after a pause, it would have no effect.
-                MemberRequest::Command(command @ election::Command::Resume, caller) if !held.is_empty() => {
-                    held.push((command, caller));
+                // A resume must not overtake a pause that waits: the member would stay paused.
+                MemberRequest::Command(command @ election::Command::Resume, caller) if !waiting_commands.is_empty() => {
+                    waiting_commands.push((command, caller));
                 }
                 MemberRequest::Command(
                     command @ (election::Command::Resign
@@ -141,8 +141,9 @@ pub async fn supervise(
                         info!("told to give up its place: ending the program first");
                         supervisor.end(Signal::TERM);
                     }
-                    held.push((command, caller));
+                    waiting_commands.push((command, caller));
                 }
+                // A transfer is forwarded at once: it ends leadership only later, with the command to hand over.
                 other @ (MemberRequest::Command(..) | MemberRequest::Members(_) | MemberRequest::PublishState(_)) => {
                     let _receiver_gone = status.requests.send(other).await;
                 }
@@ -161,9 +162,9 @@ fn lease_of(role: &Role, now: Moment) -> Option<CommandLease> {
     }
 }
 
-/// Runs the command once, under the lease that the function `lease` finds in the latest value of `published`. Returns the
-/// command's exit code, or `None` if the command was ended because the lease was over, or was not started because the
-/// lease was too short.
+/// Runs the command once, under the lease that the function `lease` finds in the latest value of `published`. Returns
+/// the command's exit code, or `None` if the command was ended because the lease was over, or was not started because
+/// there was no lease or too little of it was left.
 ///
 /// # Errors
 /// The operating system refuses a process or a socket, or the sender of `published` is gone.
@@ -187,16 +188,18 @@ pub async fn run_under<T>(
                 changed.map_err(|_| io::Error::other("no further information about the lease"))?;
             }
         }
-        supervisor.check_guards(clock.now());
-        // The run has ended. Return instead of starting another one, with the exit code if this process must end too.
+        supervisor.check_run(clock.now());
+        // The run has ended: return instead of starting another one. `leaving` is `None` if the command was ended
+        // because its lease was over.
         if supervisor.run.is_none() {
             return Ok(supervisor.leaving);
         }
     }
 }
 
-/// Sends the election command to the member, and returns when it has been carried out. Until then the caller starts no
-/// program: one that started now would be ended as soon as the member's leadership ends.
+/// Sends the election command to the member, and returns when it has been carried out. [`supervise`] waits for that
+/// before it starts a program again: a program that started earlier would have to end as soon as the member's
+/// leadership ends.
 async fn carry_out(status: &StatusHandle, command: election::Command, caller: ReplyTo) {
     let (reply_to, reply) = ReplyTo::new(caller.waits_until);
     let _receiver_gone = status.requests.send(MemberRequest::Command(command, reply_to)).await;
@@ -205,14 +208,14 @@ async fn carry_out(status: &StatusHandle, command: election::Command, caller: Re
     }
 }
 
-/// Starts the program through its guards, and ends it. The documentation of `exec` says how the three processes work
-/// together.
+/// Starts the program through its guards, and ends it. The documentation of the module `exec` says how the three
+/// processes work together.
 struct Supervisor {
     plan: Plan,
     clock: Clock,
     /// SIGCHLD, at which dead children are reaped.
     deaths: Signals,
-    /// The signals in `FORWARDED`.
+    /// The signals in `HANDLED_SIGNALS`.
     signals: SignalListener,
     alarm: Alarm,
     stage: CommandStage,
@@ -222,7 +225,7 @@ struct Supervisor {
     last_restart_delay: Option<Duration>,
     /// If this process is to leave, the exit code with which it does so as soon as the command has ended.
     leaving: Option<u8>,
-    /// Until this moment, a second signal to end counts as the first one, received twice.
+    /// Until this moment, another SIGTERM or SIGINT counts as the same signal, received twice.
     same_signal_until: Option<Moment>,
 }
 
@@ -242,21 +245,22 @@ struct Run {
     /// The terminal whose foreground the command received, at the start of the run or when it was continued.
     terminal: Option<ControllingTerminal>,
     /// If the command is stopped, the moment at which it is killed, unless it is continued before.
-    kill_at: Option<Moment>,
-    /// Whether the command is stopped because it used the terminal in the background. The supervisor continues it when it
-    /// has given the foreground to it.
+    kill_stopped_at: Option<Moment>,
+    /// Whether the command is stopped because it used the terminal in the background. The supervisor continues the
+    /// command once the command has the foreground.
     waits_for_terminal: bool,
-    /// Whether the supervisor killed the command because it was stopped for too long.
+    /// Whether the supervisor killed the command because the command was stopped for too long.
     was_stopped_too_long: bool,
-    /// Whether the supervisor kills the processes of this run itself, because the guards did not do so in time.
+    /// Whether the supervisor itself kills the processes of this run, because the guards did not do so in time.
     supervisor_kills: bool,
-    /// Whether the outer guard has reported that it is about to kill the inner guard, because the lease is almost over.
+    /// Whether the outer guard has reported that it is about to kill the inner guard.
     outer_guard_kills: bool,
-    /// When to log next that killed processes are still alive.
+    /// When to log next that killed processes are still alive; `None` until they were first seen alive.
     complain_at: Option<Moment>,
     /// The supervisor's stage once every process of this run is gone.
     next_stage: CommandStage,
-    /// The supervisor's own countdown. It is later than the countdowns of the guards, so it ends only if the guards fail.
+    /// The supervisor's own countdown. Its kill is due later than that of each guard, so the supervisor kills only if
+    /// the guards fail.
     countdown: Countdown,
 }
 
@@ -273,7 +277,7 @@ impl Supervisor {
     /// Creates a supervisor without a run. The first run must not start before the moment `not_before`.
     fn begin(plan: Plan, clock: Clock, not_before: Moment) -> io::Result<Self> {
         let deaths = signal(SignalKind::child())?;
-        let signals = SignalListener::new(&FORWARDED)?;
+        let signals = SignalListener::new(&HANDLED_SIGNALS)?;
         // Become a subreaper: the processes that killed guards leave behind become children of this process, and not of
         // process 1.
         set_child_subreaper(Some(getpid()))?;
@@ -357,7 +361,7 @@ impl Supervisor {
             has_ended: false,
             program: None,
             terminal,
-            kill_at: None,
+            kill_stopped_at: None,
             waits_for_terminal: false,
             was_stopped_too_long: false,
             supervisor_kills: false,
@@ -366,7 +370,7 @@ impl Supervisor {
             next_stage: CommandStage::Idle { not_before: self.clock.now(), ended_under: None },
             countdown: Countdown::new(kill_after, SUPERVISOR_MARGIN, until),
         });
-        self.stage = CommandStage::Runs(token);
+        self.stage = CommandStage::Running(token);
         Ok(())
     }
 
@@ -382,10 +386,10 @@ impl Supervisor {
 
     /// Asks the guards to end the command with `signal`, unless they were asked before.
     fn end(&mut self, signal: Signal) {
-        if let (Some(run), CommandStage::Runs(token)) = (&mut self.run, self.stage) {
+        if let (Some(run), CommandStage::Running(token)) = (&mut self.run, self.stage) {
             run.countdown.note_end_request(self.clock.now().after(GUARDS_HEAD_START));
             run.send(ToGuard::End(signal));
-            self.stage = CommandStage::Ends(token);
+            self.stage = CommandStage::Ending(token);
         }
     }
 
@@ -400,14 +404,15 @@ impl Supervisor {
             JobChange::Stopped { signal } => {
                 let signal = Signal::from_named_raw(signal);
                 let uses_terminal = matches!(signal, Some(Signal::TTIN | Signal::TTOU));
-                // The kernel stops a program that was just continued and reads from the terminal before it has the
-                // foreground again. So continue it once more, now in the foreground.
+                // Suppose the program was just continued. If it used the terminal before this process gave it the
+                // foreground, the kernel has stopped it again. So continue it once more, now in the foreground.
                 if uses_terminal && run.give_terminal() {
                     return run.send(ToGuard::Signal(Signal::CONT));
                 }
                 run.waits_for_terminal = uses_terminal;
-                run.kill_at =
-                    run.kill_at.or_else(|| Some(self.clock.now().after(self.plan.stopped_for)));
+                // If the command was stopped already, another stop does not delay the kill.
+                let kill_at = self.clock.now().after(self.plan.stopped_for);
+                run.kill_stopped_at = run.kill_stopped_at.or(Some(kill_at));
                 run.take_terminal_back();
                 let limit = humantime::format_duration(self.plan.stopped_for);
                 let why =
@@ -419,7 +424,7 @@ impl Supervisor {
                 );
             }
             JobChange::Continued => {
-                run.kill_at = None;
+                run.kill_stopped_at = None;
                 run.waits_for_terminal = false;
                 info!("the program goes on");
                 run.give_terminal();
@@ -427,23 +432,26 @@ impl Supervisor {
         }
     }
 
-    /// Checks that the guards kill the command in time. If they do not, kills all processes of the run itself.
-    fn check_guards(&mut self, now: Moment) {
+    /// Takes all steps of the run that are due: kills a command that was stopped for too long, continues a command that
+    /// has received the foreground of the terminal, and kills all processes of the run if the guards did not kill them
+    /// in time. Drops the run if the guards have died and none of its processes is alive.
+    fn check_run(&mut self, now: Moment) {
         let Some(run) = &mut self.run else { return };
-        if run.kill_at.is_some_and(|at| at <= now) {
+        if run.kill_stopped_at.is_some_and(|at| at <= now) {
             error!("the program was stopped for too long: killing it");
-            run.kill_at = None;
+            run.kill_stopped_at = None;
             run.was_stopped_too_long = true;
             run.kill(now);
         }
-        // A shell that puts this process into the foreground while it runs sends no signal, so check whether it did.
+        // A shell that puts this running process into the foreground sends no signal, so check whether a shell did so.
         if run.waits_for_terminal && run.give_terminal() {
             run.waits_for_terminal = false;
             run.send(ToGuard::Signal(Signal::CONT));
         }
-        // Only the kill matters here, because the inner guard asks the command to end.
-        let step = run.countdown.step(now);
-        // If the outer guard is dead but its link is still open, it may have killed in time: its last messages are unread.
+        // A step `RequestEnd` needs no action here, because the inner guard asks the command to end.
+        let step = run.countdown.take_due_step(now);
+        // If the outer guard is dead but its link is still open, its last messages are unread. They may report that it
+        // has killed in time, so do not take it for late.
         let is_late = step == Some(KillStep::Kill)
             && (run.outer_link.is_none() || process::is_alive(run.outer_guard));
         if is_late && !run.supervisor_kills {
@@ -459,10 +467,11 @@ impl Supervisor {
         };
         match alive {
             Ok(alive) if alive.is_empty() => {}
+            // Processes are alive, or `/proc` cannot be read.
             alive => return run.complain(alive, self.plan.under, now),
         }
-        // No process of the run is alive. While the link is open, first read the messages that the guard sent before it
-        // died.
+        // No process of the run is alive. While the link to the outer guard is open, first read the messages that this
+        // guard sent before it died.
         if run.outer_link.is_none() {
             self.on_guard_died("the guards of the program died, and with them the program");
             self.forget_run();
@@ -491,45 +500,51 @@ impl Supervisor {
                 self.on_guard_died("the outer guard of the program died: the program is killed");
                 let Some(run) = &mut self.run else { return };
                 run.outer_link = None;
-                // Close the link to the inner guard, at which that guard kills the command. Let it do so before the
-                // supervisor kills: if the inner guard were killed first, only the supervisor would be left to kill the
+                // Close the link to the inner guard, so that the inner guard kills the command. The supervisor kills
+                // a little later: if it killed the inner guard first, only the supervisor would be left to kill the
                 // command.
                 run.inner_link = None;
-                run.countdown.kill_at(self.clock.now().after(GUARDS_HEAD_START));
+                run.countdown.schedule_kill(self.clock.now().after(GUARDS_HEAD_START));
             }
         }
     }
 
     /// Handles the death of a guard. If no guard has reported how the command ended, treats the command as killed by
-    /// SIGKILL. Logs `problem`, unless the run was being ended anyway.
+    /// SIGKILL (signal 9). Logs `problem`, unless the run was being ended anyway.
     fn on_guard_died(&mut self, problem: &str) {
         let Some(run) = &self.run else { return };
         if run.has_ended {
             return;
         }
-        let by_itself = run.is_running_normally();
-        if by_itself {
+        let is_unexpected = run.is_running_normally();
+        if is_unexpected {
             error!("{problem}");
         }
-        self.on_command_ended(128 + 9, by_itself);
+        // An unexpected death counts as an end by itself, so that the setting `on_exit` decides what follows.
+        self.on_command_ended(128 + 9, is_unexpected);
     }
 
-    /// Handles the end of the command: decides whether this member leaves, leads on without it, or restarts it. Processes
-    /// that the command left behind may still run. `by_itself` is false if the command was asked to end or killed.
+    /// Handles the end of the command: decides whether this member leaves, leads on without the command, or restarts
+    /// it. Processes that the command left behind may still run. `by_itself` is false if the command was asked to end
+    /// or killed.
     fn on_command_ended(&mut self, code: u8, by_itself: bool) {
-        let (Some(run), now) = (&mut self.run, self.clock.now()) else { return };
+        let Some(run) = &mut self.run else { return };
+        let now = self.clock.now();
         run.has_ended = true;
         run.take_terminal_back();
         // The processes that the command left behind have `kill_after` to end, as the command would have had.
         run.countdown.note_end_request(now.after(GUARDS_HEAD_START));
-        let CommandStage::Runs(token) = self.stage else {
+        let CommandStage::Running(token) = self.stage else {
             info!(code, "the program has ended, as it was told");
-            // If this process is to leave, it does so with the command's exit code.
+            // The supervisor had asked the command to end. If it did so because this process is to leave, this process
+            // exits with the command's code.
             self.leaving = self.leaving.map(|_| code);
             return;
         };
-        self.stage = CommandStage::Ends(token);
+        self.stage = CommandStage::Ending(token);
         if !(by_itself || run.was_stopped_too_long) {
+            // The supervisor had not asked the command to end, so the reason is that no renewal of the lease reached
+            // the guards in time. With [`supervise`], the next lease starts the command again.
             warn!(code, "the lease was not renewed in time, so the program was told to end");
             return;
         }
@@ -567,19 +582,19 @@ impl Supervisor {
     /// signal to the command.
     fn on_signal(&mut self, signal: Signal) {
         let name = signal_name(signal);
-        let ends_us = matches!(signal, Signal::TERM | Signal::INT);
+        let is_to_leave = matches!(signal, Signal::TERM | Signal::INT);
         match &mut self.run {
-            None if ends_us => self.leaving = Some(0),
+            None if is_to_leave => self.leaving = Some(0),
             None => info!("{name}: no program is running to pass it on to"),
-            Some(run) if ends_us && self.leaving.is_some() => {
+            Some(run) if is_to_leave && self.leaving.is_some() => {
                 let now = self.clock.now();
                 if self.same_signal_until.is_some_and(|until| now < until) {
-                    return info!("{name} again");
+                    return info!("{name} again: counts as the same signal");
                 }
                 warn!("{name} again: killing the program");
                 run.kill(now);
             }
-            Some(_) if ends_us => {
+            Some(_) if is_to_leave => {
                 info!("{name}: ending the program, then leaving");
                 self.leaving = Some(0);
                 self.same_signal_until = Some(self.clock.now().after(SAME_SIGNAL_WINDOW));
@@ -597,14 +612,14 @@ impl Supervisor {
 }
 
 impl Run {
-    /// Returns whether neither the supervisor nor the outer guard has begun to end the run. If one of them has, the death
-    /// of a guard or of the command is not a failure of its own. Suppose the supervisor was frozen until the end of the
-    /// lease. Then the outer guard's message about the kill may still be unread, so this function also looks at the next
-    /// unread message.
+    /// Returns whether neither the supervisor nor the outer guard has begun to end the run. If one of them has, it
+    /// caused the death of the guard or of the command, which is then not a failure. Suppose the supervisor was frozen
+    /// until the end of the lease. Then the outer guard's message about the kill may still be unread, so this function
+    /// also looks at the next unread message.
     fn is_running_normally(&self) -> bool {
         let outer_guard_kills = self.outer_guard_kills
             || self.outer_link.as_ref().is_some_and(GuardLink::announces_kill);
-        self.countdown.runs() && !self.supervisor_kills && !outer_guard_kills
+        !self.countdown.is_ending() && !self.supervisor_kills && !outer_guard_kills
     }
 
     /// Gives the foreground of the terminal to the command, if this process has the foreground. Returns whether the
@@ -626,20 +641,20 @@ impl Run {
         }
     }
 
-    /// Returns when to call [`check_guards`](Supervisor::check_guards) next.
+    /// Returns when to call [`check_run`](Supervisor::check_run) next.
     fn next_check_at(&self, now: Moment) -> Moment {
         let at = if self.supervisor_kills || self.outer_link.is_none() {
             now.after(RECHECK_INTERVAL)
         } else {
             self.countdown.next_step_at()
         };
-        let at = self.kill_at.map_or(at, |kill_at| kill_at.min(at));
+        let at = self.kill_stopped_at.map_or(at, |kill_at| kill_at.min(at));
         if self.waits_for_terminal { at.min(now.after(FOREGROUND_CHECK_INTERVAL)) } else { at }
     }
 
     /// Asks the guards to kill the command. If they do not do so in time, the supervisor kills it.
     fn kill(&mut self, now: Moment) {
-        self.countdown.kill_at(now.after(GUARDS_HEAD_START));
+        self.countdown.schedule_kill(now.after(GUARDS_HEAD_START));
         self.send(ToGuard::Kill);
     }
 
@@ -649,7 +664,7 @@ impl Run {
             match link.send(message) {
                 // The guard does not read its messages, so it may be frozen.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    error!("a guard of the program hears nothing: killing all");
+                    error!("a guard reads no messages: killing the program and its guards");
                     self.supervisor_kills = true;
                 }
                 // Other errors mean that the guard is dead, which the next read from its link reports.
@@ -658,10 +673,11 @@ impl Run {
         }
     }
 
-    /// Logs the killed processes that have stayed alive for some time. Until they are dead, this process keeps what `kept`
-    /// names, leadership or the lock; but the lease may end before that.
+    /// Logs the killed processes that have stayed alive for some time. Until they are dead, this process does not give
+    /// up what `kept` names, leadership or the lock. The lease may end before that nevertheless.
     fn complain(&mut self, alive: io::Result<Vec<Pid>>, kept: &str, now: Moment) {
-        // Killed processes may take a moment to die, so do not log them at once.
+        // Killed processes may take a moment to die, so do not log them at once, but at the end of the lease at the
+        // latest.
         let first = now.after(COMPLAIN_AFTER).min(self.countdown.until());
         let complain_at = *self.complain_at.get_or_insert(first);
         if now < complain_at {

@@ -10,7 +10,7 @@ pub(super) struct Debounce {
     needed: u32,
     is_healthy: bool,
     was_ever_healthy: bool,
-    /// The number of checks since the last one whose result agrees with `is_healthy`.
+    /// The number of the latest checks, in a row, whose result contradicts `is_healthy`.
     contradicting: u32,
 }
 

@@ -13,9 +13,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
-/// Checks the application until the election has ended. Publishes the result of each check to `published`, and sends each
-/// change of the application's health to the election with `requests`. `file_limit` is the limit of open files for a
-/// check's command, if there is one.
+/// Checks the application periodically. Publishes the result of each check to `published`, and sends each change of the
+/// application's health to the election with `requests`. Returns when such a change cannot be sent, because the
+/// election has ended. `file_limit` is the limit of open files for a check's command, if there is one.
 ///
 /// # Errors
 /// The operating system refuses a handler for SIGCHLD.
@@ -38,7 +38,7 @@ pub async fn run(
         }
         let has_changed = debounce.note(failure.is_none());
         let healthy = debounce.is_healthy();
-        // An application may be unhealthy still although its last check succeeded.
+        // After a success, an application that was unhealthy stays so until enough checks in a row have succeeded.
         let recovering = || "its checks succeed again, but not yet often enough".to_owned();
         let reason = failure.clone().or_else(|| (!healthy).then(recovering));
         published.send_replace(Some(Application { healthy, failure: reason }));

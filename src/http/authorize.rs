@@ -19,7 +19,7 @@ use tracing::warn;
 
 /// The time limit for reading the token's file.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
-/// Limits how many threads read the token file at once.
+/// Limits how many threads read the token's file at once.
 static READERS: Semaphore = Semaphore::const_new(4);
 
 /// The authorization that a command needs.
@@ -49,18 +49,18 @@ impl FromRequestParts<AppState> for Authorized {
     }
 }
 
-/// Checks the header, and that no web page sends the command.
+/// Checks that the request has the header `X-Bellwether`, and that no web page sends it.
 ///
-/// With DNS rebinding, the host name of a page resolves to this machine, so the page may send any header. But its browser
-/// adds `Origin` to every request other than GET and HEAD.
+/// With DNS rebinding, the host name of a page resolves to this machine, so the page can send any header. But its
+/// browser adds `Origin` to every request other than GET and HEAD.
 fn check_header(headers: &HeaderMap) -> Result<(), ProblemResponse> {
     if headers.contains_key(header::ORIGIN) {
-        let detail = "the header Origin says that a web page gives this command, and none may";
+        let detail = "the request has the header Origin, so a web page sends it, and no web page may give commands";
         let title = "a command from a web page";
         return Err(ProblemResponse::new(StatusCode::FORBIDDEN, "web-page", title, detail));
     }
     if !headers.contains_key("x-bellwether") {
-        let detail = "a command needs the header X-Bellwether, so that no web page can give one: \
+        let detail = "a command needs the header X-Bellwether, which no web page can send: \
                       add -H 'X-Bellwether: 1' to curl";
         let title = "a command without the header";
         return Err(ProblemResponse::new(StatusCode::FORBIDDEN, "header-missing", title, detail));
@@ -96,8 +96,8 @@ async fn check_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), Proble
         Err(_) => Err(format!("http.token_file: not read within {READ_TIMEOUT:?}")),
     };
     let token = read.map_err(|error| {
-        warn!("no command can be taken: {error}");
-        ProblemResponse::unavailable("token-unreadable", "no command can be taken", error)
+        warn!("commands are refused: {error}");
+        ProblemResponse::unavailable("token-unreadable", "the token cannot be read", error)
     })?;
     if !bool::from(token.ct_eq(sent_token.as_bytes())) {
         return Err(ProblemResponse::unauthorized(

@@ -15,7 +15,7 @@ pub(super) struct Wait {
     pub(super) wait: Option<Span<0>>,
 }
 
-/// A query that waits for a change, and one of the permits to wait.
+/// A query that waits for a change, and its permit to wait.
 pub(super) struct BlockingQuery {
     /// The index that the client has seen.
     pub(super) seen: u64,
@@ -34,7 +34,8 @@ impl BlockingQuery {
 }
 
 impl AppState {
-    /// Returns the blocking query with these parameters; `None` without an index.
+    /// Returns the blocking query with these parameters; `None` for a query without an index, which does not wait.
+    /// Fails if no client may wait at this listener, or too many wait already.
     pub(super) fn blocking_query(
         &self,
         Wait { index, wait }: Wait,

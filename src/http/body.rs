@@ -13,11 +13,11 @@ use tokio::time::timeout;
 /// The time limit for the arrival of a whole body.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The maximum length of a JSON object.
-const MAX_BYTES: usize = 16 * 1024;
+/// The maximum length of a JSON object in bytes. The memory for it is reserved before it is read.
+const MAX_BYTES: usize = super::BODY_RESERVATION;
 
-/// Reads a whole body of at most `longest` bytes. Calls `reserve` with the length of each piece that arrives, to account for
-/// its memory: a client may never send the end.
+/// Reads a whole body of at most `longest` bytes. Calls `reserve` with the length of each piece that arrives, so that
+/// its memory is reserved from then on, even if the client never sends the end.
 pub(super) async fn bytes(
     mut body: Body,
     longest: usize,
@@ -27,12 +27,12 @@ pub(super) async fn bytes(
         let mut data = vec![];
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {
-                let why = format!("it cannot be read: {error}");
+                let why = format!("the body cannot be read: {error}");
                 ProblemResponse::bad_body(StatusCode::BAD_REQUEST, why)
             })?;
             let Ok(piece) = frame.into_data() else { continue };
-            // Refuse the body only after these bytes have arrived: a client that gets an answer while it sends may not read
-            // the answer.
+            // The bytes are counted as they arrive, and a large Content-Length is not refused at once: a client that is
+            // answered while it sends the body may not read the answer.
             if data.len() + piece.len() > longest {
                 let why = format!("the body is longer than {longest} bytes");
                 return Err(ProblemResponse::bad_body(StatusCode::PAYLOAD_TOO_LARGE, why));
@@ -43,7 +43,7 @@ pub(super) async fn bytes(
         Ok(data.into())
     };
     timeout(ARRIVAL_TIMEOUT, collecting).await.unwrap_or_else(|_| {
-        let why = "its end did not come in time";
+        let why = "the body did not arrive completely in time";
         Err(ProblemResponse::bad_body(StatusCode::REQUEST_TIMEOUT, why))
     })
 }
@@ -105,7 +105,7 @@ mod tests {
         }
     }
 
-    /// The last one would win, and no one see which.
+    /// Otherwise the last value would count, and nobody would notice.
     #[tokio::test]
     async fn a_key_that_is_there_twice_is_refused() {
         let why = refused::<Patch>(r#"{"address":"a","address":"b"}"#).await;

@@ -1,7 +1,8 @@
-//! A claim of an answer, such as that this member leads, is checked again right before each write to the connection.
+//! The claims of answers, such as that this member leads. They are checked again right before each write to the
+//! connection.
 //!
-//! Between the evaluation and the system call that writes the answer, the process may be stopped for so long that another
-//! member leads. So the connection checks the claims again, and is closed if a claim no longer holds.
+//! Between the evaluation of an answer and the system call that writes it, the process may be stopped for so long that
+//! another member leads by then. The connection is closed instead of writing an answer whose claim no longer holds.
 
 use super::slots::{CloseReason, Slot};
 use crate::byte_budget::ReservedBytes;
@@ -15,10 +16,10 @@ tokio::task_local! {
     static CURRENT: ConnectionClaims;
 }
 
-/// Returns true if the claim of an answer still holds.
+/// The claim of an answer: a function that returns true while the claim holds.
 pub(super) type Claim = Box<dyn Fn() -> bool + Send>;
 
-/// The claims of the answers on one connection, until the answers are written. A stream of events makes one claim after
+/// The claims of the answers on one connection, until the answers are written. A stream of events sets one claim after
 /// another.
 #[derive(Clone, Default)]
 pub(super) struct ConnectionClaims(Arc<Mutex<PendingClaims>>);
@@ -27,9 +28,9 @@ pub(super) struct ConnectionClaims(Arc<Mutex<PendingClaims>>);
 struct PendingClaims {
     /// Earlier claims, whose bytes may not be written yet.
     earlier: Vec<Claim>,
-    /// The claim of the bytes that are written from now on.
+    /// The claim of the bytes that are made from now on; `None` if they claim nothing.
     last: Option<Claim>,
-    /// True if all bytes so far are written.
+    /// True if all bytes were written after `last` was set.
     is_written: bool,
     /// The memory of answers that may not be written yet.
     memory: Vec<ReservedBytes>,
@@ -48,7 +49,7 @@ impl ConnectionClaims {
         CURRENT.scope(self.clone(), answering).await
     }
 
-    /// Sets the claim of everything that is written from now on.
+    /// Sets the claim of the bytes that are made from now on; `None` if they claim nothing.
     pub(super) fn claim(&self, claim: Option<Claim>) {
         let mut pending = self.lock();
         let previous = std::mem::replace(&mut pending.last, claim);
@@ -65,7 +66,7 @@ impl ConnectionClaims {
     }
 
     /// Returns true if every claim whose bytes may not be written yet still holds.
-    pub(super) fn are_true(&self) -> bool {
+    pub(super) fn still_hold(&self) -> bool {
         let pending = self.lock();
         pending.earlier.iter().chain(&pending.last).all(|claim| claim())
     }
@@ -107,12 +108,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClaimedStream<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if !self.claims.are_true() {
-            let wrong = io::Error::new(ErrorKind::ConnectionAborted, "the answer has become wrong");
+        if !self.claims.still_hold() {
+            let wrong = io::Error::new(ErrorKind::ConnectionAborted, "a claim no longer holds");
             return Poll::Ready(Err(wrong));
         }
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         match written {
+            // The send buffer is full: the client does not read.
             Poll::Pending => self.slot.allow_closing(CloseReason::Stalled),
             Poll::Ready(_) => self.slot.forbid_closing(CloseReason::Stalled),
         }
@@ -121,7 +123,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClaimedStream<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = ready!(Pin::new(&mut self.stream).poll_flush(context));
-        // Hyper flushes the stream after it has written its whole buffer to the stream.
+        // Hyper flushes this stream when it has written its own buffer completely.
         self.claims.on_all_written();
         Poll::Ready(flushed)
     }
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_claim_counts_until_its_answer_is_written_and_the_last_one_for_ever() {
+    async fn a_claim_counts_until_its_answer_is_written_and_the_last_one_until_the_next() {
         let (ours, _theirs) = duplex(64);
         let mut stream = over(ours).await;
         let first = holding();

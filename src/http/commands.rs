@@ -1,4 +1,4 @@
-//! Commands of an operator or a `preStop` hook.
+//! Commands to this member, from operators and from `preStop` hooks.
 
 use super::authorize::Authorized;
 use super::problem::ProblemResponse;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// How long `drain` waits for the hooks to run for the end of this member's leadership.
 const HOOKS_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long `resign` waits until this member has a new place in the queue.
+/// How long `resign` waits until this member has joined again and knows its place in the queue.
 const REJOIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 type CommandResult = Result<(StatusCode, Json<Done>), ProblemResponse>;
@@ -69,8 +69,8 @@ pub(super) async fn transfer(
     }
     if let Some(family) = app.names.znodes.family() {
         let why = format!(
-            "among the contenders of {family} (election.compatible_with) none can be asked to make way: POST /resign \
-             has the next in the queue lead, whoever made it"
+            "contenders of {family} (election.compatible_with) cannot be asked to make way: after POST /resign, the \
+             next contender in the queue leads, whichever client it belongs to"
         );
         return Err(ProblemResponse::conflict(
             "foreign-contenders",
@@ -78,7 +78,7 @@ pub(super) async fn transfer(
             why,
         ));
     }
-    // Yield, so that the server drops this command if its client has closed the connection, as in `AppState::command`.
+    // Yield, so that the server drops this command if its client has closed the connection: see `AppState::command`.
     tokio::task::yield_now().await;
     let result = transfer::transfer(&app.status, app.clock, wanted.to.as_deref(), within).await;
     let title = "leadership was not moved";
@@ -149,17 +149,19 @@ pub(super) async fn shutdown(
 }
 
 impl AppState {
-    /// Sends a command to the election, and returns when it has been carried out.
+    /// Sends a command to the election, and returns when it has been carried out. `Pause` also fails if ZooKeeper does
+    /// not confirm the end of the session: this member's znode may then still be in the queue.
     pub(super) async fn command(&self, command: Command) -> Result<(), ProblemResponse> {
         let must_end_session = command == Command::Pause;
-        // Do not carry out a command if its client has closed the connection: a process that was frozen reads old requests.
-        // While this future yields, the server sees the closed connection, and drops this future.
+        // Do not carry out a command if its client has closed the connection: after it was stopped for a while, this
+        // process reads old requests. While this future yields, the server sees the closed connection, and drops this
+        // future.
         tokio::task::yield_now().await;
         match self.status.command(command, self.clock.now()).await {
             Ok(confirmed) if confirmed || !must_end_session => Ok(()),
             Ok(_) => {
-                let why = "this member is out of the queue for its part, but ZooKeeper did not \
-                           confirm it: its znode may stand until the session times out";
+                let why = "this member has left the queue, but ZooKeeper did not confirm it: its \
+                           znode may exist until the session times out";
                 Err(ProblemResponse::unavailable("unconfirmed", "not confirmed", why))
             }
             Err(error) => Err(ProblemResponse::command_failed(error)),

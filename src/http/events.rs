@@ -1,17 +1,16 @@
 //! Reports changes of leadership as server-sent events.
 //!
-//! A stream stores only the state that it sent last. A client that does not read gets fewer events, but no outdated ones:
-//! the next events lead from the last sent state to the state at the moment when the events are written.
+//! A stream stores only the state that it sent last. A client that reads slowly gets fewer events, but no outdated
+//! ones: the next events lead from that state to the state at the moment when these events are made.
 
 use super::claims::ConnectionClaims;
-use super::page::Elector;
+use super::page::LeaderElectorBody;
 use super::problem::ProblemResponse;
 use super::query::{NoQuery, Query};
 use super::sse::{self, EventSource, framed};
 use super::{AppState, Verdict};
 use crate::api::{self, LeaderState, Role};
 use crate::byte_budget::ReservedBytes;
-use crate::status::RecordedChange;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
@@ -45,13 +44,13 @@ pub(super) async fn sse(State(app): State<AppState>) -> Result<Response, Problem
 
 /// Formats the event for clients of nais/elector.
 fn unnamed_event(app: &AppState, verdict: &Verdict) -> String {
-    format!("data: {}\n\n", api::json(&Elector::of(app, verdict)))
+    format!("data: {}\n\n", api::json(&LeaderElectorBody::of(app, verdict)))
 }
 
 /// The source of the events of one stream.
 struct LeaderEvents {
     app: AppState,
-    /// Formats the events since `last_sent`; returns an empty string if there are none.
+    /// Formats the events that lead from the last sent state to the verdict; returns an empty string if there are none.
     write: fn(&AppState, &Verdict, &LastSent) -> String,
     /// The first event, until it is sent.
     first: Option<String>,
@@ -105,20 +104,19 @@ fn body(app: &AppState, state: LeaderState, role: Role, cause: Option<Cause>) ->
     api::LeaderEvent { state, role, at: api::date(app.clock.date()), cause }
 }
 
-/// Returns the cause of a change that has not been sent to the client yet.
+/// Returns the cause of a change that has not been sent to the client yet: that of the newest recorded change of this
+/// kind and term. Returns `None` if it is no longer recorded.
 fn cause(verdict: &Verdict, last_sent: &LastSent, change: &Change) -> Option<Cause> {
     // A lease ends by the clock. The election records the end and its cause only when it is woken next.
     if change.kind == ChangeKind::LostLeadership && verdict.has_lapsed() {
         return Some(Cause::LeaseRanOut);
     }
-    let unsent = verdict.snapshot.recent_changes.iter().rev();
-    let mut unsent = unsent.take_while(|change| change.index > last_sent.index);
-    unsent
-        .find(|recorded| {
-            let RecordedChange { change: Change { kind, token, .. }, .. } = recorded;
-            (*kind, *token) == (change.kind, change.token)
-        })
-        .map(|recorded| recorded.cause)
+    let newest_first = verdict.snapshot.recent_changes.iter().rev();
+    let mut unsent = newest_first.take_while(|recorded| recorded.index > last_sent.index);
+    let found = unsent.find(|recorded| {
+        recorded.change.kind == change.kind && recorded.change.token == change.token
+    });
+    found.map(|recorded| recorded.cause)
 }
 
 /// Returns the events that lead from the last sent state to `verdict`. There are two if a term of this member has ended and
@@ -128,9 +126,9 @@ fn events_since(app: &AppState, verdict: &Verdict, last_sent: &LastSent) -> Stri
     let Some((last, earlier)) = changes.split_last() else { return String::new() };
     let index = verdict.index();
     let earlier = earlier.iter().map(|change| {
-        // A later change has followed this change, so the term that the event describes is over, and has no lease.
+        // Another change has followed, so the state after this change is past, and has no lease.
         let view = change.view();
-        let state = app.past_state(view.leader(), view.own_term().is_some(), index);
+        let state = app.state_without_lease(view.leader(), view.own_term().is_some(), index);
         let cause = cause(verdict, last_sent, change);
         let superseded = body(app, state, Role::of(&change.role), cause);
         framed(change.kind.name(), None, &api::json(&superseded))
@@ -224,14 +222,14 @@ mod tests {
             let response = claims.scope(ask(&scene.service, "/events")).await;
             let mut stream = ReceivedEvents { body: response.into_body() };
             assert_eq!(stream.next_events().await, ["state leader 4"]);
-            assert!(claims.are_true());
+            assert!(claims.still_hold());
             if is_written_in_time {
                 claims.on_all_written();
             }
             scene.loses(4);
-            assert!(!claims.are_true(), "the end is not told yet");
+            assert!(!claims.still_hold(), "the end of the term is not sent yet");
             assert_eq!(stream.next_events().await, ["lost-leadership absent null"]);
-            assert_eq!(claims.are_true(), is_written_in_time);
+            assert_eq!(claims.still_hold(), is_written_in_time);
         }
     }
 

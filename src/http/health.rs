@@ -1,4 +1,4 @@
-//! Health checks for supervisors, which read the HTTP status.
+//! Health checks of this process for supervisors such as Kubernetes, which read the HTTP status.
 
 use super::AppState;
 use axum::extract::{RawQuery, State};
@@ -31,7 +31,7 @@ pub(super) async fn readyz(State(app): State<AppState>, RawQuery(query): RawQuer
 }
 
 /// Answers as Kubernetes' own components do: with `ok`, or with all checks if one of them failed or the query has `verbose`.
-/// A check is its name, whether it passed, and the reason.
+/// A check is its name, true if it passed, and the reason.
 fn answer(name: &str, checks: &[(&str, bool, String)], query: Option<&str>) -> Response {
     let passed = checks.iter().all(|(_, passed, _)| *passed);
     let is_verbose = query.is_some_and(|query| {

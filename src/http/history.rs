@@ -15,7 +15,7 @@ const TERMS_MAX: usize = 100;
 pub(super) async fn history(State(app): State<AppState>, _: Query<NoQuery>) -> Json<History> {
     let verdict = app.evaluate_and_claim();
     let mut terms = terms(&verdict.snapshot.recent_changes);
-    // A lease ends by the clock, before the election has recorded its end.
+    // A lease ends by the clock. The election may not have handled and recorded the end yet.
     if let Some(lapsed_at) = verdict.snapshot.standing.lapsed_at(verdict.now)
         && let Some(last) = terms.last_mut().filter(|last| last.is_self && last.to.is_none())
     {
@@ -33,14 +33,15 @@ fn terms(recent_changes: &RecentChanges) -> Vec<Term> {
     for RecordedChange { at, change, cause, down_for, .. } in recent_changes.iter() {
         let view = change.view();
         let token = view.leader().map(|leader| leader.ticket.token);
+        // The term goes on: only the leader's profile has changed.
         if token == previous_token {
             continue;
         }
         if let Some(last) = terms.last_mut().filter(|last| last.to.is_none()) {
-            // A member that is out of the queue reads no announcements, and the leader that it knew may still lead.
-            let is_out = change.kind == ChangeKind::LeaderLost && change.role == Role::Absent;
+            // A member that has left the queue reads no announcements, and the leader that it knew may still lead.
+            let may_go_on = change.kind == ChangeKind::LeaderLost && change.role == Role::Absent;
             last.to = Some(api::date(*at));
-            last.ended = Some(match is_out {
+            last.ended = Some(match may_go_on {
                 true => format!("not heard of since (this member: {cause})"),
                 false => cause.to_string(),
             });
@@ -48,7 +49,7 @@ fn terms(recent_changes: &RecentChanges) -> Vec<Term> {
         if let Some(leader) = view.leader() {
             let token = leader.ticket.token.0;
             match terms.last_mut() {
-                // The same term goes on: this member only did not know of it for a while.
+                // The term never ended: this member did not know of the leader for a while.
                 Some(last) if last.token == token => (last.to, last.ended) = (None, None),
                 Some(_) | None => terms.push(Term {
                     id: leader.leader.id.to_string(),

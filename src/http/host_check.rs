@@ -1,7 +1,7 @@
-//! Checks the host name of requests to a listener on the loopback interface.
+//! Checks requests to a listener on the loopback interface, so that no web page can read the answers.
 //!
 //! A web page can make its own host name resolve to 127.0.0.1 for a while (DNS rebinding), and could then read the answers
-//! as if they came from its own site. But its browser always sends the host name that it used.
+//! as if they came from its own site. But its browser always sends the host name that the page used.
 
 use super::problem::ProblemResponse;
 use axum::extract::Request;
@@ -13,22 +13,22 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Returns the refusal of a request that is not allowed on the loopback interface.
+/// Returns the error response to a request that is not allowed on the loopback interface; `None` if it is allowed.
 pub(crate) fn refusal(request: &Request) -> Option<Response> {
     let problem = if let Some(name) = foreign_host(request.uri(), request.headers()) {
         let detail = format!(
-            "the request is for {name:?}, and here on the loopback only localhost, names that end in \
-             .localhost, 127.0.0.0/8 and [::1] are answered, so that no web page can read this by \
-             having its own name mean this machine: ask by 127.0.0.1 instead, or, if the name must \
-             stay, have the client or the proxy send the header Host: localhost"
+            "the request is for the host {name:?}, but a listener on the loopback interface answers only \
+             for localhost, names that end in .localhost, 127.0.0.0/8 and [::1], so that no web page can \
+             read this through its own host name: use 127.0.0.1 instead, or, if the name must stay, make \
+             the client or the proxy send the header Host: localhost"
         );
-        let title = "asked by a name that is none of the loopback";
+        let title = "not a host of the loopback interface";
         ProblemResponse::new(StatusCode::MISDIRECTED_REQUEST, "foreign-host", title, detail)
     } else if is_from_another_site(request.headers()) {
-        let detail = "the header Sec-Fetch-Site says that a page of another site had a browser ask \
-                      this, and here on the loopback none of them is answered: ask from a program, \
-                      or open this address itself";
-        let title = "asked by a page of another site";
+        let detail = "the header Sec-Fetch-Site says that a page of another site made a browser send \
+                      this request, and a listener on the loopback interface answers none of them: \
+                      send it from a program, or open this address itself";
+        let title = "a request from a page of another site";
         ProblemResponse::new(StatusCode::FORBIDDEN, "cross-site", title, detail)
     } else {
         return None;
@@ -36,18 +36,19 @@ pub(crate) fn refusal(request: &Request) -> Option<Response> {
     Some(problem.into_response())
 }
 
-/// Returns true if a page of another site made a browser send the request. Browsers set these headers themselves, and no
-/// page can change them. A page cannot read an answer that it embeds, but it sees whether loading succeeded, and
-/// so whether this member leads. A user who follows a link is allowed, because the browser leaves the page.
+/// Returns true if a page of another site made a browser send the request, except for a link that the user follows.
+/// Browsers set these headers themselves, and no page can change them. A page cannot read an answer that it embeds, but
+/// it sees whether loading succeeded, and so whether this member leads.
 fn is_from_another_site(headers: &HeaderMap) -> bool {
     let has = |name: HeaderName, value: &str| headers.get(name).is_some_and(|found| found == value);
     has(SEC_FETCH_SITE, "cross-site")
-        // Navigation, such as following a link, is allowed.
+        // A link is allowed: the browser leaves the page, which then sees nothing of the answer.
         && !(has(SEC_FETCH_MODE, "navigate") && has(SEC_FETCH_DEST, "document"))
 }
 
-/// Returns the first host name in the request that does not belong to the loopback interface. A request without a host name
-/// does not come from a browser: load balancers check with HTTP/1.0, and without a host name.
+/// Returns the first host name in the request that does not belong to the loopback interface; `None` if all do, or the
+/// request has no host name. Such a request does not come from a browser: load balancers check with HTTP/1.0, without a
+/// host name.
 fn foreign_host(uri: &Uri, headers: &HeaderMap) -> Option<String> {
     let in_headers = headers.get_all(header::HOST).iter().map(|name| name.as_bytes());
     let in_uri = uri.authority().map(|name| name.as_str().as_bytes());
@@ -148,7 +149,7 @@ mod tests {
         assert!(refused(["cross-site", "", ""]));
         assert!(!refused(["cross-site", "navigate", "document"]));
         assert!(!refused(["same-origin", "no-cors", "script"]));
-        // Another port of this machine, where the application may serve.
+        // A page at another port of this machine is of the same site: the application may serve it.
         assert!(!refused(["same-site", "cors", "empty"]));
         assert!(!refused(["none", "navigate", "document"]));
         assert!(!refused(["", "", ""]), "probes and programs say nothing");

@@ -21,7 +21,8 @@ pub(super) async fn leader(
     app.claim(&verdict);
     let index = verdict.index();
     if verdict.leader().is_none() {
-        // After a blocking query, the client need not pause: its next query waits again, whichever index the query has.
+        // After a blocking query, the client need not pause: while no leader is known, its next query also waits for at
+        // least a heartbeat, whichever index the query has.
         let retry_after = if query.is_some() { 0 } else { RETRY_AFTER };
         return Err(ProblemResponse { index, retry_after, ..verdict.no_leader() });
     }
@@ -29,25 +30,25 @@ pub(super) async fn leader(
 }
 
 impl AppState {
-    /// Waits until the index differs from the query's and a leader is known, or until no leader was known for a whole
-    /// heartbeat.
+    /// Waits until the index differs from the query's. If no leader is known then, waits for the next leader, but for
+    /// at most a heartbeat: between two leaders, none is known for a moment, and a client that was answered "no leader"
+    /// would learn of the next leader only by another query. So a client that keeps sending an old index gets one
+    /// answer per heartbeat while no leader is known.
     ///
-    /// Between two leaders, no leader is known for a moment. A client that got the answer "no leader" would have to ask
-    /// again, and a client that paused before that would miss the start of the next leader. But if this member leads when
-    /// the query arrives, and the query has the index of that leadership, the end of the leadership is answered at once.
-    /// While no leader is known, a client that repeats an older index gets one answer per heartbeat.
+    /// The end of this member's own leadership is returned at once, if the query has the index of that leadership.
     async fn leader_change(&self, query: &BlockingQuery) -> Verdict {
         let at_start = self.evaluate();
         let seen = Some(query.seen);
-        let led_at_seen = seen == at_start.index() && at_start.leads();
+        let seen_own_leadership = seen == at_start.index() && at_start.leads();
         let changed = query.or_timeout(async {
             let verdict = self.changed_since(seen).await?;
-            if led_at_seen || verdict.leader().is_some() {
+            if seen_own_leadership || verdict.leader().is_some() {
                 return Some(verdict);
             }
             let next = self.until(|verdict| verdict.leader().is_some());
             tokio::time::timeout(self.status.heartbeat, next).await.ok()?
         });
+        // If the wait ended without a leader, or this process ends, answer with the present state.
         changed.await.flatten().unwrap_or_else(|| self.evaluate())
     }
 }
@@ -65,7 +66,7 @@ mod tests {
     use std::time::Duration;
     use tokio::time::Instant;
 
-    /// As long as the members of tests wait between two heartbeats.
+    /// The time between two heartbeats of the members of tests.
     const HEARTBEAT: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]

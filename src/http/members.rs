@@ -16,8 +16,8 @@ const READING_MAX_AGE: Duration = Duration::from_secs(1);
 
 /// The queue, in order, and its problems; read from ZooKeeper at most once a second, and after a change of the leader.
 ///
-/// With `index`, the answer comes when a member has joined or left since. The queue is then read once a second, however many
-/// clients wait.
+/// With `index`, the answer comes when a member has joined or left since that index. The queue is then read once a
+/// second, however many clients wait.
 pub(super) async fn members(
     State(app): State<AppState>,
     Query(wait): Query<Wait>,
@@ -41,7 +41,8 @@ pub(super) async fn members(
 }
 
 impl AppState {
-    /// Returns the queue, which is read at most once a second for all clients that wait.
+    /// Returns the queue as it was read within the last second. Clients that wait share a reading, so they send the
+    /// runner at most one request in a second, however many they are.
     async fn recent_members(&self) -> Result<QueueReading, String> {
         let mut last = self.members_read.lock().await;
         let now = self.clock.now();
@@ -59,15 +60,15 @@ impl AppState {
 fn body(app: &AppState, queue: &QueueReading) -> Members {
     let verdict = app.evaluate_and_claim();
     Members {
-        members: bodies(app, &verdict, &queue.members),
+        members: queue_members(app, &verdict, &queue.members),
         problems: problems::of_queue(app, &verdict, &queue.members),
         index: queue.index,
     }
 }
 
-/// Returns the position of the entry right behind the leader, which leads next. The position is not always 1, because an
-/// unknown znode may be ahead of the leader.
-pub(super) fn behind_leader(leader: Option<&Announcement>, entries: &[MemberEntry]) -> usize {
+/// Returns the position of the member that leads next: right behind the leader, or, if the queue has no known leader,
+/// right behind the head. The leader need not be at position 0, because an unknown znode may be ahead of it.
+pub(super) fn standby_position(leader: Option<&Announcement>, entries: &[MemberEntry]) -> usize {
     entries
         .iter()
         .position(|entry| leader.is_some_and(|leader| leader.ticket == entry.ticket))
@@ -76,10 +77,10 @@ pub(super) fn behind_leader(leader: Option<&Announcement>, entries: &[MemberEntr
 }
 
 /// Converts the entries into the members of a body.
-fn bodies(app: &AppState, verdict: &Verdict, entries: &[MemberEntry]) -> Vec<QueueMember> {
+fn queue_members(app: &AppState, verdict: &Verdict, entries: &[MemberEntry]) -> Vec<QueueMember> {
     let leader_token = verdict.leader().map(|leader| leader.ticket.token);
     let own_token = verdict.snapshot.standing.ticket().map(|ticket| ticket.token);
-    let next = behind_leader(verdict.leader(), entries);
+    let next = standby_position(verdict.leader(), entries);
     let has_readiness = app.names.znodes.family().is_none();
     entries
         .iter()

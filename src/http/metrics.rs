@@ -16,11 +16,11 @@ use std::collections::HashMap;
 
 /// The metrics, in the text format of Prometheus.
 pub(super) async fn metrics(State(app): State<AppState>) -> impl IntoResponse {
-    let text = TextEncoder.encode_to_string(&gathered(&app));
+    let text = TextEncoder.encode_to_string(&metric_families(&app));
     ([(header::CONTENT_TYPE, TEXT_FORMAT)], text.expect("every family has a name and a sample"))
 }
 
-fn gathered(app: &AppState) -> Vec<MetricFamily> {
+fn metric_families(app: &AppState) -> Vec<MetricFamily> {
     let verdict = app.evaluate_and_claim();
     let Verdict { snapshot, role, now, .. } = &verdict;
     let link = &snapshot.link;
@@ -207,7 +207,8 @@ fn gathered(app: &AppState) -> Vec<MetricFamily> {
         [([env!("CARGO_PKG_VERSION")], 1.0)],
     );
 
-    // Dashboards made for Kubernetes' client-go read this metric, with this label alone.
+    // Dashboards for Kubernetes' client-go read this metric. It may have no label but `name`, so it is not added to
+    // `scrape`, which would add the label `election`.
     let master = Opts::new(
         "leader_election_master_status",
         "1 if this member leads, else 0; the name is the election's.",
@@ -215,7 +216,7 @@ fn gathered(app: &AppState) -> Vec<MetricFamily> {
     let master = Gauge::with_opts(master.const_label("name", &app.names.election));
     let master = master.expect("the name is valid");
     master.set(one_if(verdict.leads()));
-    let mut families = scrape.gathered();
+    let mut families = scrape.families();
     families.extend(master.collect());
     families
 }
@@ -260,14 +261,17 @@ impl Scrape {
         }
     }
 
+    /// Adds a gauge that has no label besides the election.
     fn gauge(&self, name: &str, help: &str, value: f64) {
         self.gauges(name, help, [], [([""; 0], value)]);
     }
 
+    /// Adds a counter that has no label besides the election.
     fn counter(&self, name: &str, help: &str, value: f64) {
         self.counters(name, help, [], [([""; 0], value)]);
     }
 
+    /// Adds a gauge for each item of `values`: the values of its labels, and the value of the gauge.
     fn gauges<const N: usize, V: AsRef<str>>(
         &self,
         name: &str,
@@ -282,6 +286,7 @@ impl Scrape {
         self.add(vec![Box::new(gauges)]);
     }
 
+    /// Adds a counter for each item of `values`: the values of its labels, and the value of the counter.
     fn counters<const N: usize, V: AsRef<str>>(
         &self,
         name: &str,
@@ -297,7 +302,7 @@ impl Scrape {
         self.add(vec![Box::new(counters)]);
     }
 
-    fn gathered(&self) -> Vec<MetricFamily> {
+    fn families(&self) -> Vec<MetricFamily> {
         let mut families = self.0.gather();
         // The registry appends the label `election` to each metric. Sort it in among the other labels.
         for metric in families.iter_mut().flat_map(MetricFamily::mut_metric) {
@@ -330,7 +335,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// A runner that is frozen leaves an old snapshot, whose lease may be over.
+    /// While the runner does not run, the last snapshot stays published, and its lease may be over.
     #[tokio::test]
     async fn a_lease_that_has_run_out_is_not_shown_though_the_last_snapshot_has_it() {
         let leads = r#"leader_election_master_status{name="/e"} 1"#;
@@ -363,7 +368,7 @@ mod tests {
         assert!(text.contains(r#"status{name="/a\"b\\c\nd"} 1"#), "{text}");
     }
 
-    /// Returns the metrics of a member whose claim was sent, and committed at once, so long ago.
+    /// Returns the metrics of a member whose claim was sent, and committed at once, this long ago.
     async fn scrape(election: &str, ago: Duration) -> String {
         let second = Duration::from_secs(1);
         let margins = Margins { heartbeat: second, half_tick: second };

@@ -1,10 +1,11 @@
-//! The HTTP API for the application. Every answer is evaluated at the moment it is written.
+//! The HTTP API for the application. An answer is evaluated when it is made. If it says that this member leads, that is
+//! checked again right before the answer is written.
 //!
-//! `routes` lists what each listener serves. `verdict` evaluates the snapshot and waits for changes; `serve`, `slots` and
-//! `claims` are the server; `host_check` and `authorize` refuse requests.
+//! `routes` lists what each listener serves. `verdict` evaluates the snapshot and waits for changes; `serve`, `slots`
+//! and `claims` are the server; `host_check` and `authorize` refuse requests.
 //!
-//! Errors are `application/problem+json` (RFC 9457). A request on the loopback interface must name a loopback host;
-//! otherwise it gets 421. A request that a page of another site makes a browser send gets 403.
+//! Errors are `application/problem+json` (RFC 9457). At a listener on the loopback interface, a request that names any
+//! other host gets 421, and a request that a page of another site makes a browser send gets 403.
 
 mod authorize;
 mod blocking;
@@ -27,6 +28,7 @@ mod profile;
 mod query;
 mod redirect;
 mod requests;
+mod role_checks;
 mod routes;
 mod serve;
 mod shared_config;
@@ -36,7 +38,6 @@ mod status;
 #[cfg(test)]
 mod testing;
 mod verdict;
-mod yes_or_no;
 
 use self::claims::ConnectionClaims;
 use crate::api;
@@ -68,8 +69,8 @@ use verdict::Verdict;
 #[derive(Clone)]
 struct AppState {
     inner: Arc<AppStateInner>,
-    /// True for the probe listener. Its clients may not wait for changes, and are sent no times on this kernel's clocks,
-    /// which cannot be read on other machines.
+    /// True for the probe listener. Its clients may not wait for changes. They may be on other machines, where this
+    /// kernel's clocks cannot be read, so they are sent no times on these clocks.
     serves_probes: bool,
 }
 
@@ -79,7 +80,7 @@ struct AppStateInner {
     lease_clock: api::LeaseClock,
     names: ElectionNames,
     started: Started,
-    /// A permit for each client that may wait for a change.
+    /// One permit for each further client that may wait for a change.
     waiting: Arc<Semaphore>,
     budget: ByteBudget,
     authorization: Authorization,
@@ -89,7 +90,7 @@ struct AppStateInner {
     /// All locks and barriers that were requested through this member.
     registry: holdings::HoldingRegistry,
     value_events: shared_config::ValueEvents,
-    /// The last reading of the queue for clients that wait for a change of it.
+    /// The last reading of the queue for clients that wait for a change of the queue, and when that reading began.
     members_read: Mutex<Option<(Moment, QueueReading)>>,
 }
 
@@ -105,7 +106,7 @@ impl Deref for AppState {
 /// next change.
 const INDEX: HeaderName = HeaderName::from_static("x-bellwether-index");
 
-/// The start of this process.
+/// The start of this process, on the clock of leases and on the wall clock.
 #[derive(Clone, Copy)]
 struct Started {
     at: Moment,
@@ -114,19 +115,20 @@ struct Started {
 
 /// The services of the two listeners.
 pub struct Services {
-    /// All routes, for the application.
+    /// Serves all routes to the application, at `http.listen`.
     pub api: Service,
-    /// The harmless routes alone, for probes from other machines.
+    /// Serves health checks, metrics and who leads to other machines, at `http.probe_listen`.
     pub probes: Service,
 }
 
-/// A router, as the server of `hyper` takes it.
+/// A router, as a service for the server of `hyper`.
 pub type Service = TowerToHyperService<Router>;
 
 /// The version of the API. Each path is served with and without this prefix.
 const VERSION: &str = "/v1";
 
-/// Returns the service for the application, within `limits`, and the service for probes.
+/// Returns the services of the two listeners. `limits` are those of the application's listener. Both services share its
+/// memory budget.
 pub fn services(
     status: StatusHandle,
     clock: Clock,
@@ -151,8 +153,8 @@ pub fn services(
     });
     let app = AppState { inner, serves_probes: false };
     Services {
-        probes: service(routes::of_probes(), AppState { serves_probes: true, ..app.clone() }),
-        api: service(routes::of_api(), app),
+        probes: service(routes::probe_routes(), AppState { serves_probes: true, ..app.clone() }),
+        api: service(routes::api_routes(), app),
     }
 }
 
@@ -169,7 +171,7 @@ fn service(routes: Router<AppState>, app: AppState) -> Service {
 
 async fn no_such_path(uri: Uri) -> ProblemResponse {
     let detail = format!(
-        "there is nothing at {}: /openapi.json at http.listen describes all paths, and probes have few of them",
+        "there is nothing at {}: /openapi.json at http.listen describes all paths, of which http.probe_listen serves a few",
         uri.path()
     );
     ProblemResponse::new(StatusCode::NOT_FOUND, "no-such-path", "no such path", detail)
@@ -202,10 +204,11 @@ async fn answer(
     response
 }
 
-/// The largest answer, in bytes, for which no memory is reserved.
+/// The longest answer, in bytes, for which no memory is reserved.
 const UNRESERVED_MAX: u64 = 4096;
 
-/// The number of bytes that are reserved for the body of a request. Only the value of a write may be longer.
+/// The number of bytes that are reserved for the body of a request. Only the value of a write may be longer:
+/// `shared_config` reserves more for it as it arrives.
 const BODY_RESERVATION: usize = 16 * 1024;
 
 /// Reserves memory for the body of a request, if it has one.
@@ -216,8 +219,8 @@ fn reserve_for_body(budget: &ByteBudget, body: &Body) -> Result<ReservedBytes, P
     budget.take(BODY_RESERVATION).ok_or_else(|| ProblemResponse::buffers_full(budget))
 }
 
-/// Reserves memory for an answer until it is written. Returns an error response instead of the answer if the budget is used
-/// up.
+/// Reserves memory for an answer until it is written, and returns the answer. If the budget is used up, returns an
+/// error response instead. The length of a stream is not known: a stream reserves the memory of each event (`sse`).
 fn reserve_for_answer(budget: &ByteBudget, response: Response) -> Response {
     let Some(length) = response.body().size_hint().exact().filter(|n| *n > UNRESERVED_MAX) else {
         return response;
@@ -274,7 +277,8 @@ mod tests {
         assert_eq!(ask(&service, "/sse").await.status(), StatusCode::OK);
     }
 
-    /// A reader of the watch channel drops its borrow before it borrows again: a writer may wait between the two.
+    /// If a request borrows the watch channel, and borrows it again before the first borrow ends, a writer that waits
+    /// in between blocks both. So the request must drop the first borrow.
     #[test]
     fn a_command_does_not_wait_for_a_writer_that_waits_for_it() {
         let (done, all) = std::sync::mpsc::channel();
@@ -328,14 +332,14 @@ mod tests {
         member.standing()
     }
 
-    /// A body that never ends is not waited for: without a permit for commands, not even for a moment.
+    /// The server waits for a body only for a limited time, and without authorization not at all.
     #[tokio::test(start_paused = true)]
     async fn a_request_whose_body_never_ends_is_answered() {
         let (service, _back) = api(Duration::ZERO);
-        let amend = async |permit: &str| {
+        let amend = async |header_name: &str| {
             let endless =
                 Body::from_stream(futures_util::stream::pending::<Result<&str, Infallible>>());
-            let request = Request::patch("/member").header(permit, "1");
+            let request = Request::patch("/member").header(header_name, "1");
             let request = request.header(header::CONTENT_TYPE, "application/json").body(endless);
             let asked = Instant::now();
             let answer = send(&service, request.unwrap()).await;
@@ -345,7 +349,7 @@ mod tests {
         assert_eq!(amend("x-bellwether").await, (StatusCode::REQUEST_TIMEOUT, 10));
     }
 
-    /// Else a page could read from it, as a script, whether that was a success.
+    /// Otherwise a page that embeds an answer as a script could learn whether the request succeeded.
     #[tokio::test]
     async fn no_answer_is_taken_for_anything_but_what_it_is() {
         let (service, _back) = api(Duration::ZERO);
@@ -364,14 +368,14 @@ mod tests {
             ("[::ffff:127.0.0.1]:0", true),
             ("0.0.0.0:0", false),
         ] {
-            let door = tokio::net::TcpListener::bind(address).await.unwrap();
-            assert_eq!(door.is_on_loopback(), is_loopback, "{address}");
+            let listener = tokio::net::TcpListener::bind(address).await.unwrap();
+            assert_eq!(listener.is_on_loopback(), is_loopback, "{address}");
             let listen = crate::config::table::LISTEN.parse(address).unwrap();
             assert_eq!(listen.is_local(), is_loopback, "{address}");
         }
     }
 
-    /// What is not there could not be generated from.
+    /// Programs that generate a client from the description fail if a reference leads nowhere.
     #[tokio::test]
     async fn all_that_the_description_names_is_in_it() {
         let (service, _back) = api(Duration::ZERO);
@@ -403,7 +407,7 @@ mod tests {
         Member::new(Arc::new(profile), Policy::new(margins))
     }
 
-    /// Returns the API of a member whose loop ran so long ago.
+    /// Returns the API of a member that has not joined, and whose loop last ran this long ago.
     pub(super) fn api(ago: Duration) -> (Service, status::StatusPublisher) {
         let clock = Clock::system();
         let last_looped_at = clock.now().0.checked_sub(ago).expect("up for a minute");

@@ -1,7 +1,7 @@
 //! The description of this API for programs.
 //!
-//! The document is kept by hand. A test compares its paths with the routes, and another asks a member all that it
-//! describes and compares the answers.
+//! The document is written by hand. A test compares its paths with the routes. Another test sends a member all requests
+//! that the document describes, and compares the answers with it.
 
 use axum::http::header;
 use axum::response::IntoResponse;

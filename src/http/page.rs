@@ -1,4 +1,5 @@
-//! `GET /` is a page for browsers, and the leader-elector's body for all other clients.
+//! `GET /` is the status page for browsers. For all other clients, it is the body that clients of other electors
+//! expect: Kubernetes' retired leader-elector, nais/elector and k8s-elector.
 
 use super::query::accepts;
 use super::{AppState, Authorization, Verdict};
@@ -22,13 +23,15 @@ const POLICY: &str = concat!(
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 
-/// Returns the page to browsers, and to all other clients the body that is expected by clients of leader-elector,
-/// nais/elector and k8s-elector.
-pub(super) async fn page_or_elector(State(app): State<AppState>, headers: HeaderMap) -> Response {
+/// Returns the page to browsers, and the [`LeaderElectorBody`] to all other clients.
+pub(super) async fn page_or_leader_elector_body(
+    State(app): State<AppState>,
+    headers: HeaderMap,
+) -> Response {
     let mut response = if asks_for_html(&headers) {
         page(&app.authorization).into_response()
     } else {
-        Json(Elector::of(&app, &app.evaluate_and_claim())).into_response()
+        Json(LeaderElectorBody::of(&app, &app.evaluate_and_claim())).into_response()
     };
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
     response
@@ -37,7 +40,7 @@ pub(super) async fn page_or_elector(State(app): State<AppState>, headers: Header
 /// The body for clients of other electors. Clients of leader-elector compare `name` with the name of their host; `name` is
 /// empty, never null, while no leader is known. The other fields are those of nais/elector and k8s-elector.
 #[derive(Serialize)]
-pub(super) struct Elector {
+pub(super) struct LeaderElectorBody {
     name: String,
     is_leader: bool,
     leader: String,
@@ -46,7 +49,7 @@ pub(super) struct Elector {
     last_update: String,
 }
 
-impl Elector {
+impl LeaderElectorBody {
     pub(super) fn of(app: &AppState, verdict: &Verdict) -> Self {
         let leader =
             verdict.leader().map_or_else(String::new, |leader| leader.leader.id.to_string());
@@ -65,7 +68,8 @@ impl Elector {
 fn page(authorization: &Authorization) -> impl IntoResponse + use<> {
     let headers =
         [(header::CONTENT_SECURITY_POLICY, POLICY), (header::REFERRER_POLICY, "no-referrer")];
-    // Without a token, commands from any page are refused, so the page offers them only with a token: see `authorize`.
+    // If no token is configured, commands from web pages are refused, also from this page: see `authorize`. So the page
+    // offers commands only if a token is configured.
     let page = match authorization {
         Authorization::Header => Cow::Borrowed(PAGE),
         Authorization::TokenIn(_) => {
@@ -93,7 +97,7 @@ mod tests {
     #[test]
     fn the_body_of_electors_keeps_the_order_of_its_fields() {
         let text = |text: &str| text.to_owned();
-        let body = Elector {
+        let body = LeaderElectorBody {
             name: text("a"),
             is_leader: true,
             leader: text("a"),
@@ -177,7 +181,7 @@ mod tests {
         }
     }
 
-    /// Returns the text between the only such pair of tags.
+    /// Returns the text between the tags of this name. There must be only one such pair.
     fn inline(tag: &str) -> &'static str {
         let (_, rest) = PAGE.split_once(&format!("<{tag}>")).expect("it begins");
         let (inside, rest) = rest.split_once(&format!("</{tag}>")).expect("it ends");

@@ -10,9 +10,10 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use std::fmt::Display;
 
+/// An error response.
 pub(super) struct ProblemResponse {
     pub(super) status: StatusCode,
-    /// The last part of the `type`, by which programs distinguish problems.
+    /// The end of the field `type`, by which programs distinguish problems.
     pub(super) kind: &'static str,
     pub(super) title: &'static str,
     pub(super) detail: String,
@@ -50,16 +51,16 @@ impl ProblemResponse {
     pub(super) fn command_failed(error: CommandError) -> Self {
         match error {
             CommandError::NotTaken => {
-                let why = "too many ask at once: try again";
+                let why = "too many requests are waiting: try again";
                 Self::unavailable("too-many-requests", "not taken", why)
             }
             CommandError::Pending => {
-                let why = "the command is not carried out yet, and may still be: see /status";
+                let why = "the command is not carried out yet, but may still be: see /status";
                 Self::unavailable("command-pending", "not done yet", why)
             }
             CommandError::NoTickets => {
-                let why = "the Kerberos tickets of this member have ended, so it could open no other session afterwards: renew them \
-                           first, see /status";
+                let why = "the command would end the session, and no other could be opened, because this member's Kerberos tickets \
+                           have ended: renew them first, see /status";
                 Self::unavailable("no-kerberos-tickets", "not done", why)
             }
         }
@@ -71,7 +72,7 @@ impl ProblemResponse {
 
     /// Returns the error for data in ZooKeeper that cannot be read.
     pub(super) fn unread(kind: &'static str, title: &'static str, why: impl Display) -> Self {
-        let detail = format!("{why}; /status says how this member stands with ZooKeeper");
+        let detail = format!("{why}; /status shows this member's connection to ZooKeeper");
         Self::unavailable(kind, title, detail)
     }
 
@@ -97,18 +98,18 @@ impl ProblemResponse {
         let title = "locks, barriers and the shared configuration are switched off";
         let key = table::RECIPES_ROOT.key();
         let detail = format!(
-            "{key} is empty in this member's configuration: set it to the path below which they are to stand"
+            "{key} is empty in this member's configuration: set it to the path below which to store them"
         );
         Self::new(StatusCode::NOT_FOUND, "recipes-off", title, detail)
     }
 
     pub(super) fn bad_request(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "bad-request", "this makes no sense", detail)
+        Self::new(StatusCode::BAD_REQUEST, "bad-request", "the request is not valid", detail)
     }
 
     /// Returns the error for a body that cannot be read or parsed.
     pub(super) fn bad_body(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self::new(status, "bad-body", "the body makes no sense", detail)
+        Self::new(status, "bad-body", "the body is not valid", detail)
     }
 
     /// Returns the error for a body that is JSON, but not of the expected form.
@@ -146,7 +147,7 @@ impl IntoResponse for ProblemResponse {
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
         }
-        // Otherwise refused clients would keep all connections.
+        // Close the connection. Otherwise clients that are refused could take all slots.
         if kind == "too-many-waiting" {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }

@@ -1,6 +1,6 @@
 //! The problems of this member, for `/status` and the page, and of the queue, for `/members`.
 
-use super::members::behind_leader;
+use super::members::standby_position;
 use super::{AppState, Verdict};
 use crate::api::{self, Hook, OwnProblem};
 use crate::problems::{Problem, ProblemKind};
@@ -8,13 +8,13 @@ use crate::status::{HookRecord, MemberEntry, Snapshot};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-/// Returns the problems of this member, the most serious first, without problems that only follow from others.
+/// Returns the problems of this member, the most serious first. Leaves out problems that only follow from others.
 pub(super) fn of_member(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
     let snapshot = &*verdict.snapshot;
     let has = |kind| snapshot.problems.get(kind).is_some();
     // A paused or unhealthy member has no session, so what it knows of ZooKeeper may be outdated.
     let is_out = has(ProblemKind::Paused) || has(ProblemKind::Unhealthy);
-    // In these cases it is clear that no leader is known, so that is not reported as a problem of its own.
+    // Each of these problems explains why no leader is known, so that is not a problem of its own.
     let is_explained = is_out || has(ProblemKind::Zookeeper) || has(ProblemKind::UnknownZnode);
 
     let mut problems = vec![];
@@ -23,7 +23,6 @@ pub(super) fn of_member(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
         let since = leaderless_since(app, snapshot);
         problems.push(Problem { kind: ProblemKind::NoLeader, text, since });
     }
-    let has_zookeeper_problem = snapshot.problems.get(ProblemKind::Zookeeper).is_some();
     for problem in snapshot.problems.iter() {
         let text = match problem.kind {
             ProblemKind::Paused => "paused: out of the queue until `bellwether resume`".into(),
@@ -33,8 +32,8 @@ pub(super) fn of_member(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
                 format!("the application is not healthy: {why}")
             }
             ProblemKind::Zookeeper if is_out => continue,
-            ProblemKind::SlowZookeeper if is_out || has_zookeeper_problem => continue,
-            // These texts are the reason why no leader is known: see `Verdict::reason`.
+            ProblemKind::SlowZookeeper if is_out || has(ProblemKind::Zookeeper) => continue,
+            // While no leader is known, these texts are the reason in the problem `NoLeader`: see `Verdict::reason`.
             ProblemKind::EarlierLife => continue,
             ProblemKind::DuplicateId if verdict.leader().is_none() => continue,
             ProblemKind::Foreign => {
@@ -49,8 +48,8 @@ pub(super) fn of_member(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
     problems.into_iter().map(body).collect()
 }
 
-/// Returns when the last leader was lost: the start of this process if no leader was recorded, and the present time if
-/// the loss is not recorded yet.
+/// Returns when the last leader was lost. Returns the start of this process if no leader was recorded, and the present
+/// time if the loss is not recorded yet, because a lease has just ended by the clock.
 fn leaderless_since(app: &AppState, snapshot: &Snapshot) -> SystemTime {
     match snapshot.recent_changes.iter().next_back() {
         None => app.started.date,
@@ -64,7 +63,7 @@ fn body(problem: Problem) -> OwnProblem {
     OwnProblem { kind: kind.name().to_owned(), problem: text, since: api::date(since) }
 }
 
-/// Returns a problem if the hook failed, and has not succeeded since.
+/// Returns the problem of a hook that failed, and has not succeeded since.
 fn failing_hook(record: &HookRecord) -> Option<Problem> {
     let since = record.failing_since?;
     let Hook { hook, runs, failures, last, .. } = &record.report;
@@ -84,7 +83,7 @@ fn foreign(app: &AppState, snapshot: &Snapshot) -> impl Iterator<Item = Problem>
     })
 }
 
-/// Returns the problems of the election, then the problems of each member, in order.
+/// Returns the problems of the election, and then those of each member, in the order of the queue.
 pub(super) fn of_queue(app: &AppState, verdict: &Verdict, entries: &[MemberEntry]) -> Vec<String> {
     let mut problems = vec![];
     let leader = verdict.leader();
@@ -98,12 +97,12 @@ pub(super) fn of_queue(app: &AppState, verdict: &Verdict, entries: &[MemberEntry
     }
     for (id, count) in count_by_id.into_iter().filter(|(_, count)| *count > 1) {
         problems.push(format!(
-            "{count} members have the id {id}: give each its own (member.id), unless one is of an earlier life whose \
-             session is yet to end"
+            "{count} members have the id {id}: give each its own (member.id), unless one of them is an earlier life \
+             (process) whose session has not ended yet"
         ));
     }
     let leader_token = leader.map(|leader| leader.ticket.token);
-    let next = behind_leader(leader, entries);
+    let next = standby_position(leader, entries);
     for (position, entry) in entries.iter().enumerate() {
         let znode = app.names.znodes.name(entry.ticket.sequence);
         let Some(profile) = &entry.profile else {

@@ -28,7 +28,7 @@ pub(super) async fn amend(
     request: Request,
 ) -> Result<Json<OwnProfile>, ProblemResponse> {
     let patch: Patch = body::object(request, EXAMPLE).await?;
-    // Apply patches one after another: each is based on the result of the previous one.
+    // Apply patches one after another, because each is based on the result of the previous one.
     let _guard = app.amending.lock().await;
     let priority = patch.priority()?;
     if priority.is_some() && app.names.znodes.family().is_some() {
@@ -48,7 +48,7 @@ pub(super) async fn amend(
 }
 
 impl Patch {
-    /// Returns the new priority, if the patch has one.
+    /// Returns the new priority; `None` if the patch leaves the priority as it is. Fails if it is out of range.
     fn priority(&self) -> Result<Option<Priority>, ProblemResponse> {
         let priority = match self.priority {
             None => return Ok(None),

@@ -1,4 +1,4 @@
-//! Parses the query of a request, which may have known keys only, and the names in its path.
+//! Parses the query of a request, in which only known keys are allowed, and the names in its path.
 
 use super::AppState;
 use super::problem::ProblemResponse;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// The query of a request. A key that is silently ignored would seem to have an effect, so each `T` denies unknown fields.
+/// The query of a request. Each `T` denies unknown fields: a key that was ignored would seem to have an effect.
 pub(super) struct Query<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Query<T> {
@@ -33,20 +33,20 @@ pub(super) struct NoQuery {}
 /// The longest waiting time, and the longest TTL of a lock.
 const SPAN_MAX: Duration = Duration::from_secs(600);
 
-/// A duration of at least `LEAST` seconds, and of at most ten minutes, such as `30s`.
+/// A duration of at least `MIN_SECONDS`, and of at most ten minutes, such as `30s`.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(try_from = "String")]
-pub(super) struct Span<const LEAST: u64>(pub(super) Duration);
+pub(super) struct Span<const MIN_SECONDS: u64>(pub(super) Duration);
 
-impl<const LEAST: u64> TryFrom<String> for Span<LEAST> {
+impl<const MIN_SECONDS: u64> TryFrom<String> for Span<MIN_SECONDS> {
     type Error = String;
 
     fn try_from(written: String) -> Result<Self, String> {
         match humantime::parse_duration(&written) {
-            Ok(length) if length >= Duration::from_secs(LEAST) && length <= SPAN_MAX => {
+            Ok(length) if length >= Duration::from_secs(MIN_SECONDS) && length <= SPAN_MAX => {
                 Ok(Self(length))
             }
-            Ok(_) => Err(format!("{written:?} is out of bounds: write {LEAST}s to 10m")),
+            Ok(_) => Err(format!("{written:?} is out of bounds: write {MIN_SECONDS}s to 10m")),
             Err(error) => Err(format!("{written:?} is not a valid duration ({error}): write 30s")),
         }
     }
@@ -75,7 +75,7 @@ pub(super) fn flag<'de, D: Deserializer<'de>>(written: D) -> Result<bool, D::Err
     }
 }
 
-/// Returns true if the header `Accept` names this media type.
+/// Returns true if the header `Accept` names this media type, whatever its weight (`q=`).
 pub(super) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     accepted
@@ -87,7 +87,7 @@ pub(super) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
 /// values are switched off.
 pub(super) struct RecipePath {
     pub(super) name: HoldingName,
-    /// The second parameter; empty if the path has none.
+    /// The second parameter, such as the id of a lock; empty if the path has none.
     pub(super) id: String,
 }
 
@@ -98,6 +98,7 @@ impl FromRequestParts<AppState> for RecipePath {
         parts: &mut Parts,
         app: &AppState,
     ) -> Result<Self, ProblemResponse> {
+        // The first segment of the path. The router has removed the version.
         let (what, example) = match parts.uri.path().split('/').nth(1) {
             Some("locks") => app.holdings().map(|_| ("lock's name", "migrate"))?,
             Some("barriers") => app.holdings().map(|_| ("barrier's name", "deploy"))?,

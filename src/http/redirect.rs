@@ -30,13 +30,13 @@ fn no_address(leader: &Profile) -> ProblemResponse {
     ProblemResponse::unavailable("no-address", "the leader's address is not known", detail)
 }
 
-/// Returns the address as a URL, if it is one. The default scheme is HTTP.
+/// Returns the address as a URL, if it is one. An address without a scheme is an HTTP URL.
 fn url(address: &str) -> Option<HeaderValue> {
     let has_scheme = address.contains("://");
     let url = if has_scheme { address.to_owned() } else { format!("http://{address}") };
     let parsed: Uri = url.parse().ok()?;
     let is_web = matches!(parsed.scheme_str(), Some("http" | "https"));
-    // Without a valid host and port, there is nothing to redirect to.
+    // Return `None` unless the URL has a valid host and port.
     config::host_and_port(&parsed)?;
     if is_web { HeaderValue::try_from(url).ok() } else { None }
 }

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use prometheus::core::Collector;
 use prometheus::{IntCounterVec, IntGauge, Opts};
 
-/// Requests that were answered, and streams that are open.
+/// Counts the requests that were answered, and the streams that are open.
 pub(super) struct RequestCounters {
     answered: IntCounterVec,
     streams: IntGauge,
@@ -34,7 +34,7 @@ impl RequestCounters {
         }
     }
 
-    /// Counts a response by the route that made it, without the version.
+    /// Counts a response by the route that made it; `/v1/leader` counts as `/leader`.
     pub(super) fn count(&self, route: Option<&MatchedPath>, status: StatusCode) {
         let route = route.map_or(UNMATCHED, MatchedPath::as_str);
         let route = match route.strip_prefix(VERSION) {

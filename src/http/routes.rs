@@ -1,21 +1,23 @@
-//! The paths that each listener serves. `openapi.json` describes them, and a test compares the two.
+//! The paths that each listener serves. `openapi.json` describes them, and a test compares the two. Paths that this
+//! program's own clients request are constants in `api`, and so are the paths of one lock, barrier or value.
 //!
 //! A handler for any method other than GET, HEAD and OPTIONS is a command: it takes an
-//! [`Authorized`](super::authorize::Authorized).
+//! [`Authorized`](super::authorize::Authorized). The paths for load balancers (`/primary`, `/replica` and `/health`)
+//! also answer OPTIONS, which HAProxy's `option httpchk` sends by default.
 
 use super::holdings::{barriers, locks};
 use super::{
     AppState, commands, events, health, history, leader, members, metrics, openapi, page, profile,
-    redirect, shared_config, status, yes_or_no,
+    redirect, role_checks, shared_config, status,
 };
 use crate::api;
 use axum::Router;
 use axum::routing::{delete, get, post};
 
-/// Returns all routes, for the application.
-pub(super) fn of_api() -> Router<AppState> {
-    of_probes()
-        .route("/", get(page::page_or_elector))
+/// Returns the routes of the application's listener: all that there are.
+pub(super) fn api_routes() -> Router<AppState> {
+    probe_routes()
+        .route("/", get(page::page_or_leader_elector_body))
         .route("/openapi.json", get(openapi::document))
         .route("/leader/redirect", get(redirect::redirect))
         .route(api::EVENTS.path, get(events::events))
@@ -24,7 +26,7 @@ pub(super) fn of_api() -> Router<AppState> {
         .route(api::STATUS.path, get(status::status))
         .route(api::MEMBERS.path, get(members::members))
         .route("/member", get(profile::own).patch(profile::amend))
-        .route("/health", get(yes_or_no::health).options(yes_or_no::health))
+        .route("/health", get(role_checks::is_in_queue).options(role_checks::is_in_queue))
         .route(api::RESIGN.path, post(commands::resign))
         .route(api::TRANSFER.path, post(commands::transfer))
         .route(api::PAUSE.path, post(commands::pause))
@@ -47,14 +49,14 @@ pub(super) fn of_api() -> Router<AppState> {
         )
 }
 
-/// Returns the harmless routes, for callers from other machines.
-pub(super) fn of_probes() -> Router<AppState> {
+/// Returns the routes of the probe listener, which other machines may reach: no commands, and no streams.
+pub(super) fn probe_routes() -> Router<AppState> {
     Router::new()
         .route(api::LEADER.path, get(leader::leader))
-        .route(api::IS_LEADER.path, get(yes_or_no::is_leader))
-        .route("/is-follower", get(yes_or_no::is_follower))
-        .route("/primary", get(yes_or_no::primary).options(yes_or_no::primary))
-        .route("/replica", get(yes_or_no::replica).options(yes_or_no::replica))
+        .route(api::IS_LEADER.path, get(role_checks::is_leader))
+        .route("/is-follower", get(role_checks::is_follower))
+        .route("/primary", get(role_checks::primary).options(role_checks::primary))
+        .route("/replica", get(role_checks::replica).options(role_checks::replica))
         .route(api::LIVEZ.path, get(health::livez))
         .route(api::READYZ.path, get(health::readyz))
         .route("/metrics", get(metrics::metrics))
@@ -95,8 +97,9 @@ mod tests {
         let documented = documented();
         let mut described: BTreeSet<_> =
             described().await.into_iter().map(|(method, path, _)| (method, path)).collect();
-        // Patroni's clients ask with these as well, and GET stands for HEAD everywhere.
+        // In the table, a path with GET includes HEAD, and a sentence names the paths that answer OPTIONS.
         described.retain(|(method, _)| !["HEAD", "OPTIONS"].contains(&&**method));
+        // The description does not describe itself.
         described.insert(("GET".to_owned(), "/openapi.json".to_owned()));
         let missing: Vec<_> = described.difference(&documented).collect();
         assert!(missing.is_empty(), "put it into the table: {missing:?}");
@@ -161,7 +164,7 @@ mod tests {
         assert_eq!(answer.headers()["content-type"], "application/problem+json");
     }
 
-    /// Method, path, and how it is described.
+    /// Returns the method, the path and the description of each operation in `openapi.json`.
     async fn described() -> Vec<(String, String, Value)> {
         let (service, _back) = api(Duration::ZERO);
         let document = ask(&service, "/openapi.json").await.into_body().collect().await.unwrap();
@@ -181,8 +184,8 @@ mod tests {
             .expect("tests run in the root of the crate")
     }
 
-    /// Method and path of each request in the first column of a table. One that is written without its method
-    /// has that of the one before it.
+    /// Returns the method and the path of each request in the first columns of the document's tables. A path that is
+    /// written without a method has the method of the path before it.
     fn documented() -> BTreeSet<(String, String)> {
         let mut documented = BTreeSet::new();
         for row in document().lines().filter_map(|line| line.strip_prefix("| `")) {

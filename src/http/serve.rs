@@ -1,5 +1,5 @@
-//! Serves connections within limits, so that no client can use up the files and the memory that the election or the next
-//! client needs.
+//! Serves connections within limits, so that no client can use up the file descriptors and the memory that the election
+//! or the next client needs.
 
 use super::claims::{ClaimedStream, ConnectionClaims};
 use super::slots::Slots;
@@ -25,7 +25,8 @@ use tracing::{debug, warn};
 #[derive(Clone)]
 pub struct ConnectionLimits {
     connections: usize,
-    /// The time limit for the head of a request, and between two requests.
+    /// The time limit for the head of a request to arrive, from the beginning of the connection or from the previous
+    /// answer.
     request_timeout: Duration,
     /// The time limit for writing any part of an answer. The connection of a client that reads nothing for so long is
     /// closed, because the client is gone, or is stuck.
@@ -35,7 +36,7 @@ pub struct ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// Returns the limits of the listener for the application. Its connections take at most a third of the files that the
+    /// Returns the limits of the application's listener. Its connections take at most a third of the files that the
     /// process may open.
     pub fn for_application(budget: ByteBudget) -> Self {
         Self {
@@ -46,7 +47,7 @@ impl ConnectionLimits {
         }
     }
 
-    /// Returns the limits of the listener for probes. Probes may come from other machines, and are short.
+    /// Returns the limits of the probe listener. Its time limits are short, because probes are.
     pub fn for_probes(budget: ByteBudget) -> Self {
         Self {
             connections: share_of_files(6).clamp(1, 512),
@@ -62,18 +63,15 @@ impl ConnectionLimits {
 
     /// Returns how many clients may wait for a change. A quarter of the slots is left for clients that do not wait.
     pub(super) fn waiting(&self) -> usize {
-        (self.connections * 3 / 4).min(WAITING_MAX)
+        self.connections * 3 / 4
     }
 }
 
-/// The maximum number of open streams and blocking queries.
-const WAITING_MAX: usize = 1536;
-
 /// The maximum length of the head of a request; a longer one is answered with 431. Hyper allows no smaller limit. Incomplete
-/// heads are not charged to the memory budget: on all connections together they take at most 16 MiB.
+/// heads are not charged to the memory budget: on 2,048 connections together they take at most 16 MiB.
 const HEAD_MAX: usize = 8 * 1024;
-/// The size of a socket's send buffer. For a client that does not read, the kernel buffers at most about twice as much,
-/// instead of the megabytes that are the default.
+/// The size of a socket's send buffer. For a client that does not read, the kernel buffers at most about twice as much.
+/// By default, it would buffer megabytes.
 const SEND_BUFFER: usize = 32 * 1024;
 
 /// A listening socket.
@@ -82,7 +80,8 @@ pub trait Accept {
 
     fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 
-    /// Returns true if only clients on this machine can connect, browsers among them.
+    /// Returns true for a TCP socket on the loopback interface. Browsers on this machine can connect to it, so requests
+    /// from web pages are refused: see `host_check`. Browsers cannot connect to a Unix socket.
     fn is_on_loopback(&self) -> bool;
 }
 
@@ -123,7 +122,7 @@ pub async fn serve(
     let slots = Slots::new(limits.connections);
     tokio::select! {
         () = accept_all(listener, service, &slots, &limits, closing) => {}
-        never = slots.close_stalled_when_short(&limits.budget) => match never {},
+        never = slots.close_stalled_at_shortages(&limits.budget) => match never {},
     }
 }
 
@@ -138,15 +137,15 @@ async fn accept_all(
     let is_on_loopback = listener.is_on_loopback();
     let graceful = GracefulShutdown::new();
     let mut http = http1::Builder::new();
-    // Without `writev`, hyper copies head and body into one buffer, which takes the kernel less time than two.
+    // Without `writev`, hyper copies head and body into one buffer. The kernel writes one buffer faster than two.
     http.max_buf_size(HEAD_MAX).writev(false);
     http.timer(TokioTimer::new()).header_read_timeout(limits.request_timeout);
     tokio::pin!(closing);
     loop {
         let (stream, slot) = tokio::select! {
             () = &mut closing => return graceful.shutdown().await,
-            // An idle connection is closed only for a new one. While no connection is idle, one new connection waits here,
-            // and the others in the kernel's backlog, where they cost nothing.
+            // Accept first: `acquire` closes an idle connection only when a new one has come. While no slot can be
+            // freed, one new connection waits here, and the others in the kernel's backlog, where they cost nothing.
             accepted = async { (accept(&listener).await, slots.acquire().await) } => accepted,
         };
         // If this fails, the buffer keeps its default size.
@@ -156,20 +155,20 @@ async fn accept_all(
         let claims = ConnectionClaims::default();
         let client =
             ClaimedStream { stream: Box::pin(stream), claims: claims.clone(), slot: slot.clone() };
-        let api = service.clone();
+        let service = service.clone();
         let request_slot = slot.clone();
         let handler = service_fn(move |request: hyper::Request<Incoming>| {
             let busy = request_slot.mark_busy();
             let request = request.map(boxed_unless_empty);
             let refusal = if is_on_loopback { host_check::refusal(&request) } else { None };
-            let api = api.clone();
+            let service = service.clone();
             let claims = claims.clone();
             async move {
                 let answer = claims.scope(async {
                     if let Some(refusal) = refusal {
                         return refusal;
                     }
-                    let Ok(answer) = api.call(request).await;
+                    let Ok(answer) = service.call(request).await;
                     answer
                 });
                 Ok::<_, Infallible>(answer.await.map(|body| busy.attach_to(body)))
@@ -190,12 +189,13 @@ async fn accept_all(
     }
 }
 
+/// Converts the body of a request. A body without bytes is replaced, because boxing it would allocate memory.
 fn boxed_unless_empty(body: Incoming) -> Body {
     if body.is_end_stream() { Body::empty() } else { Body::new(body) }
 }
 
-/// Returns the number of files that the process may open, divided by `divisor`. The files that no listener uses are left to
-/// the election.
+/// Returns the number of files that the process may open, divided by `divisor`. The files that the connections of the
+/// listeners do not take are left to the election.
 fn share_of_files(divisor: u64) -> usize {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     files.map_or(usize::MAX, |files| usize::try_from(files / divisor).unwrap_or(usize::MAX))
@@ -207,7 +207,7 @@ async fn accept<L: Accept>(listener: &L) -> L::Stream {
         match listener.accept().await {
             Ok(stream) => return stream,
             Err(error) => {
-                warn!("cannot take a connection: {error}");
+                warn!("cannot accept a connection: {error}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
@@ -232,7 +232,7 @@ mod tests {
         ByteBudget::of_mib(12)
     }
 
-    const ACCEPT_TIMEOUT: Duration = Duration::from_secs(1);
+    const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
     /// Long enough for a busy machine.
     const LIMIT: Duration = Duration::from_secs(30);
 
@@ -257,7 +257,7 @@ mod tests {
         let limits = ConnectionLimits {
             connections: 1,
             request_timeout: LIMIT,
-            write_timeout: ACCEPT_TIMEOUT,
+            write_timeout: WRITE_TIMEOUT,
             budget: budget(),
         };
         let router = Router::new().route("/", get(endless));
@@ -274,9 +274,9 @@ mod tests {
         client.try_write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").expect("there is room");
 
         let begun = Instant::now();
-        while begun.elapsed() < 3 * ACCEPT_TIMEOUT {
-            tokio::time::sleep(ACCEPT_TIMEOUT / 4).await;
-            // A window that was full is opened only when there is much room again.
+        while begun.elapsed() < 3 * WRITE_TIMEOUT {
+            tokio::time::sleep(WRITE_TIMEOUT / 4).await;
+            // Read a lot at once: the kernel opens a full TCP window only when there is much room again.
             while matches!(client.try_read(&mut [0; 64 * 1024]), Ok(1..)) {}
         }
         let still = Err(oneshot::error::TryRecvError::Empty);
@@ -345,7 +345,7 @@ mod tests {
                 write_timeout: LIMIT,
                 budget: budget(),
             };
-            // Also what is no route of ours.
+            // The host name is checked for any path, even one without a route.
             let router = Router::new().fallback(async || "secret");
             tokio::spawn(serve(
                 listener,
@@ -367,7 +367,7 @@ mod tests {
                 assert!(answer.contains("application/problem+json"), "{answer}");
                 assert!(
                     !answer.contains("x-bellwether-index"),
-                    "nothing is judged for it: {answer}"
+                    "no leader was evaluated: {answer}"
                 );
                 assert!(answer.contains("evil.example:4040") && answer.contains("127.0.0.1"));
             }

@@ -1,5 +1,5 @@
 //! The slots for the connections of one listener. If all slots are taken, a new connection replaces the connection that has
-//! been idle for longest, or one whose client does not read.
+//! been idle for longest. If none is idle, it replaces a connection whose client does not read.
 
 use crate::byte_budget::ByteBudget;
 use crate::clock::Clock;
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 pub(super) struct Slots {
     /// A permit for each free slot.
     free: Arc<Semaphore>,
-    /// The taken slots. A connection that has ended has dropped its slot.
+    /// The slots of all connections. The entry of a connection that has ended can no longer be upgraded.
     open: Mutex<Vec<Weak<Slot>>>,
     clock: Clock,
 }
@@ -24,7 +24,7 @@ pub(super) struct Slots {
 /// A reason for which a connection may be closed, so that another one gets its slot.
 #[derive(Clone, Copy)]
 pub(super) enum CloseReason {
-    /// No request of the connection is being answered, or none was sent yet.
+    /// No request of the connection is being answered.
     Idle,
     /// There are bytes to write, but the client does not read.
     Stalled,
@@ -41,10 +41,10 @@ impl CloseReason {
     }
 }
 
-/// The interval at which a connection that waits for a slot looks for one that may be closed.
+/// While no slot is free, a connection that may be closed is looked for at this interval.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The slot of one connection. Dropping the last reference frees it.
+/// The slot of one connection. Dropping the last reference frees the slot.
 pub(super) struct Slot {
     /// The moment since which the connection may be closed, for each [`CloseReason`]; `None` while the reason does not
     /// exist.
@@ -67,9 +67,11 @@ impl Slots {
     /// Returns a slot for a new connection. If no slot is free, closes a connection, or waits until one can be closed.
     pub(super) async fn acquire(&self) -> Arc<Slot> {
         let permit = loop {
-            if self.free.available_permits() == 0 && !self.close_one(CloseReason::Idle) {
-                self.close_one(CloseReason::Stalled);
+            if self.free.available_permits() == 0 {
+                let _closes_one =
+                    self.close_one(CloseReason::Idle) || self.close_one(CloseReason::Stalled);
             }
+            // A closed connection frees its slot when its task ends.
             let freed = timeout(RETRY_INTERVAL, self.free.clone().acquire_owned());
             if let Ok(permit) = freed.await {
                 break permit.expect("the semaphore is never closed");
@@ -88,15 +90,17 @@ impl Slots {
         slot
     }
 
-    /// Closes all stalled connections whenever a reservation of memory fails.
-    pub(super) async fn close_stalled_when_short(&self, budget: &ByteBudget) -> Infallible {
+    /// Closes all stalled connections whenever a reservation of memory fails, because their answers take memory until
+    /// they are written.
+    pub(super) async fn close_stalled_at_shortages(&self, budget: &ByteBudget) -> Infallible {
         loop {
             budget.shortage().await;
             while self.close_one(CloseReason::Stalled) {}
         }
     }
 
-    /// Closes the connection that could be closed for this reason for the longest time. Returns false if there is none.
+    /// Notifies one connection that it must close: the one for which this reason has existed longest. Returns false if
+    /// no connection may be closed for this reason.
     fn close_one(&self, reason: CloseReason) -> bool {
         let now = self.clock.now();
         let open = self.open.lock().expect("no code panics while holding it");
@@ -121,7 +125,8 @@ impl Slot {
         self.close.notified().await;
     }
 
-    /// Allows closing the connection for this reason, after the grace period.
+    /// Allows closing the connection for this reason, once the grace period is over. If it was allowed before, the
+    /// period does not begin again.
     pub(super) fn allow_closing(&self, reason: CloseReason) {
         self.closable_since()[reason as usize].get_or_insert_with(|| self.clock.now());
     }
@@ -143,7 +148,8 @@ impl Slot {
 }
 
 impl BusySlot {
-    /// Moves the guard into the body: the connection stays busy until the whole body has been written, and is dropped.
+    /// Moves the guard into the body of the answer: the connection stays busy until hyper drops the body, which it does
+    /// when it has put the end of the body into its write buffer.
     pub(super) fn attach_to(self, body: Body) -> impl HttpBody<Data = Bytes, Error = axum::Error> {
         body.map_frame(move |frame| {
             // Naming `self` moves the guard into the closure.

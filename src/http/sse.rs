@@ -1,7 +1,7 @@
 //! Server-sent events of all kinds.
 //!
-//! The events of axum are not used, because axum copies each event for each stream: values may be long, and two events may
-//! have to be sent as one.
+//! The events of axum are not used: axum copies each event for each stream, although the value in it may be long, and
+//! it sends one event at a time, although two may belong together.
 
 use super::AppState;
 use crate::byte_budget::ReservedBytes;
@@ -16,21 +16,22 @@ use tokio::sync::OwnedSemaphorePermit;
 /// The interval of comments, which show to each side that the other is alive.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// A source of events.
+/// The source of the events of one stream.
 pub(super) trait EventSource: Send + 'static {
-    /// Returns the next events, and the memory that they take; `None` at the end. Cancel-safe: no event is lost.
+    /// Returns the next events, and the memory that is reserved for them; `None` at the end. If the future is dropped,
+    /// no event is lost.
     fn next(&mut self) -> impl Future<Output = Option<(Bytes, ReservedBytes)>> + Send;
 }
 
-/// Answers with the events of a source.
+/// Answers with the events of a source. The client waits for events, so it needs a permit to wait.
 pub(super) fn stream(
     app: &AppState,
     permit: OwnedSemaphorePermit,
     source: impl EventSource,
 ) -> Response {
     let until_closed = (permit, app.requests.open_stream());
-    let first = (source, ReservedBytes::default(), until_closed);
-    let chunks = stream::unfold(first, async |(mut source, memory, until_closed)| {
+    let initial = (source, ReservedBytes::default(), until_closed);
+    let chunks = stream::unfold(initial, async |(mut source, memory, until_closed)| {
         // The connection asks for the next events when it has written most of the previous ones: free their memory.
         drop(memory);
         let (events, memory) = tokio::select! {
@@ -44,7 +45,7 @@ pub(super) fn stream(
     let mut response = Body::from_stream(chunks.boxed()).into_response();
     let kind = HeaderValue::from_static("text/event-stream");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    // Proxies would otherwise keep events until they have a buffer full of them.
+    // Otherwise proxies such as nginx would hold back events until their buffer is full.
     response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }

@@ -1,4 +1,4 @@
-//! Everything that this member knows of itself.
+//! `GET /status`: everything that this member knows of itself.
 
 use super::query::{NoQuery, Query};
 use super::{AppState, problems};
@@ -13,8 +13,8 @@ pub(super) async fn status(State(app): State<AppState>, _: Query<NoQuery>) -> Js
     let Snapshot { standing, link, .. } = &*verdict.snapshot;
     let ticket = standing.ticket();
     let znodes = &app.names.znodes;
-    // Copy the reports, and end this borrow before `problems::of_member` borrows the hooks: if a writer waited in
-    // between, the second borrow would never return.
+    // Copy the reports, and end this borrow before `problems::of_member` borrows the hooks: if a writer waits between
+    // two borrows, and the first has not ended, neither the writer nor the second borrow can go on.
     let hooks =
         app.status.hooks.borrow().records.iter().map(|record| record.report.clone()).collect();
     Json(Status {

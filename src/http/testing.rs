@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 
-/// A member that is stepped by hand, and the API of it.
+/// A member that is stepped by hand, and its API.
 pub(super) struct MemberFixture {
     pub(super) member: Member,
     pub(super) service: Service,
@@ -62,7 +62,7 @@ impl MemberFixture {
         self.step_at(0, event);
     }
 
-    /// Steps the member, and records what changed as of this second.
+    /// Steps the member, and records the changes with this second as their time.
     pub(super) fn step_at(&mut self, second: u64, event: Event) {
         let cause = Cause::of(&event, &self.member.standing(), self.now);
         self.member.step(self.now, event);
@@ -88,21 +88,25 @@ impl MemberFixture {
         self.step(Event::QueueRead(queue.iter().map(|n| ticket(*n).sequence).collect()));
     }
 
+    /// Lets the member join with this number as the only one in the queue, and lead.
     pub(super) fn leads(&mut self, number: i32) {
         self.enters(number, &[number]);
         self.is_acknowledged();
     }
 
-    /// A quorum acknowledges what was sent last: a claim, perhaps just after a heartbeat.
+    /// A quorum acknowledges the claim that was sent last. If a heartbeat was sent at the same moment, the claim was
+    /// sent a nanosecond later.
     pub(super) fn is_acknowledged(&mut self) {
         self.step(Event::Committed { sent_at: self.now.after(Duration::from_nanos(1)) });
     }
 
+    /// Lets the member lose its znode with this number, and its session.
     pub(super) fn loses(&mut self, number: i32) {
         self.step(Event::TicketLost(ticket(number)));
         self.step(Event::Session(SessionEvent::Lost));
     }
 
+    /// Lets the member join right behind the leader `b`, whose znode has this number.
     pub(super) fn follows(&mut self, number: i32) {
         self.enters(number + 1, &[number, number + 1]);
         let id = MemberId::new("b").unwrap();

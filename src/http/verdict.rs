@@ -12,18 +12,18 @@ use recipes::{FencingToken, Moment};
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// A snapshot, and the role that follows from it at the moment `now`.
+/// A snapshot, and the role that follows from the snapshot at the moment `now`.
 pub(super) struct Verdict {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) role: Role,
-    /// The leader, if the role shows one.
+    /// The leader that a member in this role may report.
     pub(super) view: View,
     pub(super) now: Moment,
 }
 
 impl AppState {
-    /// Evaluates the snapshot at the moment of the call, not of the last event: a lease also ends while the runner is
-    /// frozen.
+    /// Evaluates the snapshot at the moment of the call, not of the last event: a lease also ends while the runner
+    /// handles no event, for example because the process was stopped for a while.
     pub(super) fn evaluate(&self) -> Verdict {
         let snapshot = self.status.snapshot.borrow().clone();
         let now = self.clock.now();
@@ -31,8 +31,8 @@ impl AppState {
         Verdict { view: View::of(&role), role, snapshot, now }
     }
 
-    /// Evaluates the snapshot for an answer. If this member leads, the answer claims so, and is only written while the claim
-    /// holds: see `claims`.
+    /// Evaluates the snapshot for an answer, and sets the claim of the answer: if this member leads, the answer is
+    /// written only while that is still true (see `claims`).
     pub(super) fn evaluate_and_claim(&self) -> Verdict {
         let verdict = self.evaluate();
         self.claim(&verdict);
@@ -44,7 +44,7 @@ impl AppState {
         ConnectionClaims::current().claim(self.claim_of(verdict));
     }
 
-    /// Returns the claim that this member still leads; `None` if it does not lead.
+    /// Returns the claim that this member leads with its present token; `None` if it does not lead.
     pub(super) fn claim_of(&self, verdict: &Verdict) -> Option<Claim> {
         let token = verdict.view.own_term()?;
         let app = self.clone();
@@ -65,12 +65,12 @@ impl AppState {
             valid_for_ms: verdict.valid_for_ms(),
             valid_until_boottime_ns: until.map(|until| until.boottime_ns),
             valid_until_monotonic_ns: until.map(|until| until.monotonic_ns),
-            ..self.past_state(verdict.leader(), verdict.leads(), verdict.index())
+            ..self.state_without_lease(verdict.leader(), verdict.leads(), verdict.index())
         }
     }
 
-    /// Returns the state of a past term, without the lease, which is over.
-    pub(super) fn past_state(
+    /// Returns the state with this leader and without a lease, as for a past term, whose lease is over.
+    pub(super) fn state_without_lease(
         &self,
         leader: Option<&Announcement>,
         is_self: bool,
@@ -97,8 +97,8 @@ impl AppState {
         Some(self.clock.kernel_time(lease_end))
     }
 
-    /// Waits until the index differs from `seen`. Returns at once if `seen` comes from another member, and `None` if this
-    /// process ends.
+    /// Waits until the index differs from `seen`. If it does already, for example because `seen` is from another
+    /// member, returns at once. Returns `None` if this process ends.
     pub(super) async fn changed_since(&self, seen: Option<u64>) -> Option<Verdict> {
         self.until(|verdict| verdict.index() != seen).await
     }
@@ -107,6 +107,7 @@ impl AppState {
     pub(super) async fn until(&self, condition: impl Fn(&Verdict) -> bool) -> Option<Verdict> {
         let mut snapshots = self.status.snapshot.clone();
         loop {
+            // Mark first, so that a snapshot that is published after the evaluation ends the wait below.
             snapshots.mark_unchanged();
             let verdict = self.evaluate();
             if condition(&verdict) {
@@ -124,8 +125,8 @@ impl AppState {
     /// Returns a permit for a client to wait for a change. Fails if too many clients wait.
     pub(super) fn waiting_permit(&self) -> Result<OwnedSemaphorePermit, ProblemResponse> {
         self.waiting.clone().try_acquire_owned().map_err(|_| {
-            let why = "more streams and blocking queries are open than this member serves: close some, or poll";
-            ProblemResponse::unavailable("too-many-waiting", "too many wait", why)
+            let why = "no more streams and blocking queries are served: close some, or poll";
+            ProblemResponse::unavailable("too-many-waiting", "too many clients wait", why)
         })
     }
 }
@@ -143,7 +144,7 @@ impl Verdict {
         self.view.own_term().is_some()
     }
 
-    /// Returns true if this member's lease ran out, but the election has not handled the end of the lease yet.
+    /// Returns true if this member led and its lease has run out, but the election has not handled that yet.
     pub(super) fn has_lapsed(&self) -> bool {
         self.snapshot.standing.has_lapsed(self.now)
     }
@@ -172,11 +173,12 @@ impl Verdict {
     pub(super) fn reason(&self) -> String {
         match &self.role {
             Role::Leader { left, .. } => {
-                format!("this member leads; its lease holds for {} ms yet", millis(*left))
+                format!("this member leads; its lease holds for another {} ms", millis(*left))
             }
             Role::Candidate => "first in the queue, but no quorum has lately confirmed it".into(),
             Role::Follower { leader: Some(known) } => format!("{} leads", known.leader.id),
             Role::Follower { leader: None } => {
+                // A problem that may explain why no leader is known.
                 let kinds =
                     [ProblemKind::EarlierLife, ProblemKind::DuplicateId, ProblemKind::UnknownZnode];
                 let problem = kinds.iter().find_map(|kind| self.snapshot.problems.get(*kind));

@@ -24,7 +24,7 @@ pub async fn ask(host: &str, port: u16, request: Request<Full<Bytes>>) -> Result
 }
 
 /// Sends a request over TLS to a server whose certificate is signed by a CA in the file `ca`. Returns the status and the
-/// body. A body of more than 64 KiB is returned as an empty one.
+/// body. A body of more than 64 KiB, or one that breaks off, is returned as an empty one.
 ///
 /// # Errors
 /// Fails if no response comes. The message is for people, and contains nothing of the request, which may have a secret.

@@ -7,8 +7,8 @@ use std::process::Stdio;
 use tokio::signal::unix::Signal;
 
 /// Runs a command with the additional variables in `environment`, and with `input` as its standard input. Waits until
-/// the command ends, or kills it if `stopped` completes first. Reaps dead children at each SIGCHLD, which `deaths`
-/// receives.
+/// the command ends, or kills it if `stopped` completes first. Its output goes to this process's standard error.
+/// Reaps dead children at each SIGCHLD, which `deaths` receives.
 pub(super) async fn run(
     command: &[String],
     file_limit: Option<u64>,

@@ -21,7 +21,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) struct WriteLock(Arc<Mutex<()>>);
 
 /// Replaces the file by one with this content and this mode, or removes the file if `content` is `None`.
-pub(super) async fn keep(
+pub(super) async fn update(
     lock: &WriteLock,
     file: &Path,
     mode: u32,
@@ -33,6 +33,7 @@ pub(super) async fn keep(
         let _alone = match lock.0.try_lock() {
             Ok(alone) => alone,
             Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
+            // An earlier write of this file hangs.
             Err(TryLockError::WouldBlock) => return Err("is still being written to".into()),
         };
         let done = match content {
@@ -43,6 +44,7 @@ pub(super) async fn keep(
     });
     match timeout(WRITE_TIMEOUT, writing).await {
         Ok(Ok(done)) => done,
+        // The write panicked, or the runtime is shutting down.
         Ok(Err(_)) => Err("writing it was given up".into()),
         Err(_) => Err(format!("not written within {WRITE_TIMEOUT:?}")),
     }
@@ -118,7 +120,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("leader.json");
         let lock = WriteLock::default();
-        let write = async || keep(&lock, &file, 0o644, Some(b"new".to_vec())).await;
+        let write = async || update(&lock, &file, 0o644, Some(b"new".to_vec())).await;
         {
             let _hangs = lock.0.lock().unwrap();
             assert!(write().await.unwrap_err().contains("still being written"));

@@ -117,6 +117,7 @@ async fn set_endpoint(
         });
         let (status, answer) = api.request(Method::PATCH, &patch_path, Some(&body)).await?;
         match status {
+            // Another client has changed the object since it was read above, so read it again.
             StatusCode::CONFLICT => {}
             status if status.is_success() => return Ok(()),
             status => return Err(api.refusal(status, &answer, &place)),

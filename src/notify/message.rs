@@ -32,9 +32,9 @@ pub(super) fn notice(change: &Change, id: String, election: String, state: Leade
     Notice { environment, input: format!("{body}\n"), body }
 }
 
-/// Returns the content of a hook's file for `view`, which was read at the time `at`. `valid_until` is the end of this
-/// member's lease, if it leads.
-pub(super) fn file(
+/// Returns the content of a hook's file for `view`, which was read at the time `at` and has the index `index`.
+/// `valid_until` is the end of this member's lease, if it leads.
+pub(super) fn leader_file(
     view: &View,
     names: &ElectionNames,
     index: Option<u64>,

@@ -1,10 +1,10 @@
 //! Runs the operator's hooks at each change of the leader, for applications that cannot ask the API for it.
 //!
 //! A single thread runs the hooks in order, never two at a time. It blocks no other thread, because it only reads the
-//! snapshot that the election's runner publishes. After each hook, it compares the snapshot with the last change for
-//! which hooks ran. So of the changes that happen while a hook runs, only the newest is reported. A hook that runs
-//! because this member leads is stopped when its term ends by the clock, so that the hooks for `lost-leadership` never
-//! run late.
+//! snapshot that the election's runner publishes. After the hooks for a change, it compares the snapshot with that
+//! change. So of the changes that happen meanwhile, only the newest is reported, and before it the end of this member's
+//! own term, if that is among them. A hook that runs because this member leads is stopped at the end of the lease, so
+//! that it does not delay the hooks for `lost-leadership`.
 
 mod command;
 mod file;
@@ -28,7 +28,7 @@ use std::time::Duration;
 enum StopReason {
     /// The hook ran longer than this time limit.
     TimedOut(Duration),
-    /// The hook ran because this member leads, and its term has ended.
+    /// The hook ran because this member led, and this member's term has ended.
     LostLeadership,
     /// The leader has changed, so the state that the hook writes is outdated.
     Overtaken,
@@ -36,7 +36,7 @@ enum StopReason {
     Leaving,
 }
 
-/// The reason why the run of a hook did not succeed.
+/// The reason why a hook did not succeed.
 #[derive(Debug)]
 enum HookError {
     /// The hook failed, for this reason.

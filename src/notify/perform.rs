@@ -38,7 +38,7 @@ pub(super) async fn perform(
         }
         HookAction::Post(webhook) => post::send(webhook, &notice.body, clock, stopped).await,
         HookAction::Keep { .. } | HookAction::Kubernetes(_) => {
-            unreachable!("these are written, and not performed")
+            unreachable!("files and objects are written by the runner")
         }
     }
 }

@@ -24,7 +24,7 @@ pub(super) async fn send(
     mut stopped: impl AsyncFnMut(Duration) -> StopReason,
 ) -> Result<(), HookError> {
     let id = format!("msg_{:032x}", random::id());
-    let mut tries = 0;
+    let mut retries = 0;
     loop {
         let failure = tokio::select! {
             done = attempt(post, &id, body, clock.date()) => match done {
@@ -36,12 +36,12 @@ pub(super) async fn send(
                 reason => return Err(reason.into()),
             },
         };
-        if tries == post.retries {
-            return Err(HookError::Failed(format!("{failure} (tried {} times)", tries + 1)));
+        if retries == post.retries {
+            return Err(HookError::Failed(format!("{failure} (tried {} times)", retries + 1)));
         }
-        // Wait before the next attempt, unless the hook must stop before.
-        match stopped(pause(tries)).await {
-            StopReason::TimedOut(_) => tries += 1,
+        // Wait before the next attempt, unless the hook must stop before. Here, `TimedOut` is the end of the pause.
+        match stopped(pause(retries)).await {
+            StopReason::TimedOut(_) => retries += 1,
             reason => return Err(reason.into()),
         }
     }
@@ -70,9 +70,10 @@ async fn attempt(post: &Webhook, id: &str, body: &str, date: SystemTime) -> Resu
     http_client::ask(host, *port, request).await
 }
 
-/// Returns the pause after the first attempt and `tries` retries: an exponential backoff with jitter.
-fn pause(tries: u32) -> Duration {
-    let pause = FIRST_PAUSE.saturating_mul(1 << tries.min(10)).min(LONGEST_PAUSE);
+/// Returns the pause after the first attempt and `retries` retries: an exponential backoff with jitter.
+fn pause(retries: u32) -> Duration {
+    // Ten doublings are far above `LONGEST_PAUSE`, and more could overflow the shift.
+    let pause = FIRST_PAUSE.saturating_mul(1 << retries.min(10)).min(LONGEST_PAUSE);
     pause.mul_f64(0.75 + fastrand::f64() / 2.0)
 }
 
@@ -90,7 +91,7 @@ fn signature(secret: &[u8], id: &str, epoch_secs: u64, body: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The example that its specification and its libraries test with.
+    /// The example with which the specification and the libraries of Standard Webhooks test.
     #[test]
     fn a_signature_is_the_one_of_standard_webhooks() {
         let secret = BASE64_STANDARD.decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();

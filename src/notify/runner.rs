@@ -140,6 +140,7 @@ impl HookRunner {
             let done = seen.index;
             self.records
                 .send_if_modified(|hooks| std::mem::replace(&mut hooks.done_up_to, done) != done);
+            // A leaving member counts as one that does not lead, so the hooks for the end of its leadership have run.
             if self.watch.leaving.borrow().is_some() {
                 return;
             }
@@ -186,6 +187,8 @@ impl HookRunner {
             }
         }
         for n in 0..self.hook_states.len() {
+            // The remaining hooks are too late if this member's term has ended, or the deadline of the shutdown is
+            // over.
             let now = self.watch.clock.now();
             if self.watch.stop_reason(view.own_term(), now).is_some() {
                 return;
@@ -197,7 +200,7 @@ impl HookRunner {
                 _ if hook.keeps_up_to_date() => self.refresh(n, change.kind.name()).await,
                 _ if hook.runs_for(change.kind) => {
                     let began = self.begin(n, change.kind.name());
-                    let done = self.perform(n, &notice, &view, index).await;
+                    let done = self.run_action(n, &notice, &view, index).await;
                     self.end(n, began, done);
                 }
                 _ => {}
@@ -210,13 +213,13 @@ impl HookRunner {
         let id = self.watch.snapshot.borrow().standing.profile().id.to_string();
         let valid_until = self.watch.valid_until(view);
         let date = self.watch.clock.date();
-        let state = message::file(view, &self.names, index, date, valid_until);
+        let state = message::leader_file(view, &self.names, index, date, valid_until);
         message::notice(change, id, self.names.election.clone(), state)
     }
 
     /// Performs the action of the hook with the number `n` for a change, after which the view is `view` and the index is
     /// `index`.
-    async fn perform(
+    async fn run_action(
         &mut self,
         n: usize,
         notice: &Notice,
@@ -244,7 +247,7 @@ impl HookRunner {
     }
 
     /// Brings the file or Kubernetes object of the hook with the number `n` up to date with the snapshot, which may be
-    /// newer than the change for which the other hooks run. Does nothing if this is a hook without a file or object.
+    /// newer than the change for which the other hooks run. Does nothing if this hook runs only for certain changes.
     async fn refresh(&mut self, n: usize, occasion: &'static str) {
         let seen = self.watch.current_role();
         let view = seen.view();
@@ -260,7 +263,7 @@ impl HookRunner {
         let is_due = match is_current {
             Some(true) => is_time_to_write,
             Some(false) => true,
-            // After a failure, wait for the next retry, unless the leader has changed.
+            // The first write is due at once. After a failure, wait for the next retry, unless the leader has changed.
             None => is_time_to_write || next_write.is_none() || occasion != STATE,
         };
         if !is_due {
@@ -282,7 +285,7 @@ impl HookRunner {
                 (None, Some((now.after(delay), delay)))
             }
         };
-        // Do not log a success if the content was right already.
+        // Do not log a success if the content was right already, or if the object was left as it is.
         if (is_current == Some(true) || is_left_alone) && done.is_ok() {
             self.record(n, began, &done);
         } else {
@@ -302,12 +305,12 @@ impl HookRunner {
             HookAction::Keep { file, mode, unknown } => {
                 let date = self.watch.clock.date();
                 let until = self.watch.valid_until(view);
-                let content = message::file(view, &self.names, index, date, until);
+                let content = message::leader_file(view, &self.names, index, date, until);
                 // `None` removes the file.
                 let text = (unknown == WhenUnknown::Keep || *view != View::NoLeader)
                     .then(|| (api::json(&content) + "\n").into_bytes());
                 let lock = self.hook_states[n].lock.clone();
-                file::keep(&lock, &file, mode, text).await.map_err(HookError::Failed)
+                file::update(&lock, &file, mode, text).await.map_err(HookError::Failed)
             }
             HookAction::Kubernetes(hook) => {
                 let reason = self.watch.stopped_or_outdated(view.own_term(), hook.timeout, |now| {
@@ -318,7 +321,7 @@ impl HookRunner {
                     reason = reason => Err(reason.into()),
                 }
             }
-            // The other hooks act once per change, and have no file or object.
+            // Does not happen: the callers pass only the actions above.
             _ => Ok(()),
         }
     }
@@ -375,7 +378,7 @@ impl HookRunner {
 
 impl HookState {
     fn new(hook: HookConfig) -> Self {
-        let on = hook.on().map(|kind| kind.name().to_owned()).collect();
+        let on = hook.change_kinds().map(|kind| kind.name().to_owned()).collect();
         let report = Hook { hook: hook.action.to_string(), on, ..Hook::default() };
         let record = HookRecord { report, ..HookRecord::default() };
         Self { hook, record, lock: WriteLock::default(), written: None, next_write: None }

@@ -108,7 +108,8 @@ impl FileSync {
         }
     }
 
-    /// Requests a watch of the value, until the request is accepted. Returns the receiver of the value's states.
+    /// Requests a watch of the value, until the request is accepted: it fails while the thread of the locks and
+    /// barriers starts again, or while too many names are watched. Returns the receiver of the value's states.
     async fn watch_value(&self, handle: &ConfigHandle) -> WatchedValue {
         loop {
             let (answer, answered) = oneshot::channel();
@@ -128,10 +129,11 @@ impl FileSync {
     async fn apply(&mut self, known: &ValueState) -> bool {
         let reading = known.reading.as_deref();
         let value = reading.and_then(|reading| Some((reading.index, reading.value.as_ref()?)));
-        if let Some((index, value)) = value
-            && self.written != Some(index)
-            && let Err(why) = self.write(index, value).await
-        {
+        let result = match value {
+            Some((index, value)) if self.written != Some(index) => self.write(index, value).await,
+            _ => Ok(()),
+        };
+        if let Err(why) = result {
             let why = format!("{}: {why}", self.path());
             if self.publish(SyncedFileStatus::Unwritten, Some(&why)) {
                 warn!("config {}: {why}; trying again", self.config.name);
@@ -159,16 +161,17 @@ impl FileSync {
         false
     }
 
-    /// Writes the value to the file, and then performs the configured action.
+    /// Writes the value to the file, and then performs the configured action. A failure of the action is logged, and
+    /// not returned, so the action is not repeated.
     async fn write(&mut self, index: u64, value: &Value) -> Result<(), String> {
         let data = Some(value.data.to_vec());
-        file::keep(&self.lock, &self.config.file, self.config.mode, data).await?;
+        file::update(&self.lock, &self.config.file, self.config.mode, data).await?;
         self.written = Some(index);
         let version = value.version;
         info!("config {}: wrote version {version} to {}", self.config.name, self.path());
         self.record(|record| record.version = Some(version));
         if let Some(then) = self.config.then.clone()
-            && let Err(error) = self.perform(&then, index, version).await
+            && let Err(error) = self.run_action(&then, index, version).await
         {
             warn!("config {}: {then}: {error}", self.config.name);
         }
@@ -176,7 +179,7 @@ impl FileSync {
     }
 
     /// Performs the configured action after the file was written.
-    async fn perform(
+    async fn run_action(
         &mut self,
         then: &HookAction,
         index: u64,

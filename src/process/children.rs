@@ -1,6 +1,6 @@
-//! Starts child processes and waits for them. All of the program's code must start and wait for its children here: the
-//! first process of a container has to reap every child (`wait` for any), and so it would take away the exit status for
-//! which other code waits.
+//! Starts child processes and waits for them. In a process that uses this module, all code must do so here: [`reap`]
+//! reaps every child, as the first process of a container must, and so takes the exit status away from code that waits
+//! for a child in another way.
 
 use super::procfs;
 use crate::config::security::CREDENTIALS_VARIABLE;
@@ -22,13 +22,13 @@ struct ChildRegistry {
     /// Adopted children, which this process did not start. The value is true if the child must not be killed. This is
     /// decided when the child is first seen: later its environment in `/proc` may be that of another program, or
     /// unreadable because the child hangs.
-    adopted: BTreeMap<i32, bool>,
+    adopted_is_spared: BTreeMap<i32, bool>,
 }
 
 /// The registry is a static because children belong to the whole process. A child is started, and reaped, only while the
 /// lock is held. So the process ids in the registry have not been reused for other processes.
 static REGISTRY: Mutex<ChildRegistry> =
-    Mutex::new(ChildRegistry { awaited: BTreeMap::new(), adopted: BTreeMap::new() });
+    Mutex::new(ChildRegistry { awaited: BTreeMap::new(), adopted_is_spared: BTreeMap::new() });
 
 /// The time limit to wait for a killed child, because a process that is stuck in the kernel may never end.
 const REAP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ const UNKNOWN_STATUS: &str = "unknown exit status";
 pub struct Child {
     pid: Pid,
     /// Receives the exit status when [`reap`] has found the child dead.
-    end: oneshot::Receiver<WaitStatus>,
+    exit_status: oneshot::Receiver<WaitStatus>,
 }
 
 /// Starts a command, without the member's credentials in its environment. The caller must call [`reap`] (or
@@ -52,9 +52,9 @@ pub fn spawn(command: &mut Command) -> io::Result<Child> {
     let mut registry = registry();
     let started = command.env_remove(CREDENTIALS_VARIABLE).process_group(0).spawn()?;
     let pid = Pid::from_child(&started);
-    let (ended, end) = oneshot::channel();
-    registry.awaited.insert(pid.as_raw_pid(), ended);
-    Ok(Child { pid, end })
+    let (status_sender, exit_status) = oneshot::channel();
+    registry.awaited.insert(pid.as_raw_pid(), status_sender);
+    Ok(Child { pid, exit_status })
 }
 
 /// Reaps all dead children, including adopted ones, and passes the exit status of each started child to its [`Child`].
@@ -62,9 +62,9 @@ pub fn reap() {
     registry().reap();
 }
 
-/// Excludes the existing children that this process did not start from [`kill_with_adopted`]. They were adopted, or the
-/// program that replaced itself by this one (`exec`) had started them. So they do not belong to a command that this
-/// process starts later.
+/// Makes [`kill_with_adopted`] spare the children that exist now and that this process did not start. Such a child was
+/// adopted, or was started by the program that replaced itself by this one (`exec`). So it does not belong to a command
+/// that this process starts later.
 ///
 /// # Errors
 /// `/proc` cannot be read.
@@ -74,7 +74,7 @@ pub fn spare_existing_children() -> io::Result<()> {
     for process in procfs::children()? {
         let number = process.as_raw_pid();
         if !registry.awaited.contains_key(&number) {
-            registry.adopted.insert(number, true);
+            registry.adopted_is_spared.insert(number, true);
         }
     }
     Ok(())
@@ -115,9 +115,9 @@ impl ChildRegistry {
     /// Reaps all dead children, and sends the exit status of each child that this process started to its [`Child`].
     fn reap(&mut self) {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-            self.adopted.remove(&pid.as_raw_pid());
-            if let Some(ended) = self.awaited.remove(&pid.as_raw_pid()) {
-                let _receiver_gone = ended.send(status);
+            self.adopted_is_spared.remove(&pid.as_raw_pid());
+            if let Some(status_sender) = self.awaited.remove(&pid.as_raw_pid()) {
+                let _receiver_gone = status_sender.send(status);
             }
         }
     }
@@ -131,10 +131,10 @@ impl ChildRegistry {
             let is_included = if self.awaited.contains_key(&number) {
                 process == child
             } else {
-                let entry = self.adopted.entry(number);
-                let spare =
+                let entry = self.adopted_is_spared.entry(number);
+                let is_spared =
                     entry.or_insert_with(|| procfs::has_variable(process, sparing_variable));
-                !*spare
+                !*is_spared
             };
             if is_included {
                 alive.push(process);
@@ -156,7 +156,7 @@ impl Child {
     pub async fn wait(&mut self, deaths: &mut Deaths) -> Result<(), String> {
         let status = loop {
             tokio::select! {
-                ended = &mut self.end => break ended.ok(),
+                status = &mut self.exit_status => break status.ok(),
                 _ = deaths.recv() => reap(),
             }
         };

@@ -20,7 +20,7 @@ pub fn this_program<S: AsRef<OsStr>>(arguments: &[&str], command: &[S]) -> Comma
 }
 
 /// Returns a [`Command`] that starts a process which becomes `command`, and which the kernel kills when the thread that
-/// started it ends. `file_limit` is the limit of open files for `command`, if there is one.
+/// started it ends. `file_limit` is the limit of open files for `command`; `None` if the number is not limited.
 pub fn command_for<S: AsRef<OsStr>>(command: &[S], file_limit: Option<u64>) -> Command {
     started_in_foreground(command, file_limit, None)
 }
@@ -55,8 +55,8 @@ pub fn become_command(
         take_foreground_from(group);
     }
     let limit = getrlimit(Resource::Nofile);
-    // The parent has raised its own limit of open files, and this process has inherited the raised limit. If the original
-    // limit cannot be set again, the command runs with the raised one.
+    // The parent has raised its own limit of open files, and this process has inherited the raised limit. If the limit
+    // cannot be lowered again, the command runs with the raised one.
     let _ignored = setrlimit(Resource::Nofile, Rlimit { current: file_limit, ..limit });
     let [program, arguments @ ..] = command else { return (125, "no command given".into()) };
     let error = Command::new(program).args(arguments).exec();

@@ -45,13 +45,13 @@ impl ControllingTerminal {
         let _ignored = tcsetpgrp(&self.terminal, group);
     }
 
-    /// Returns the foreground from `group` to the group that had it at first, unless a shell has meanwhile given it to a
-    /// third group, which still exists.
+    /// Puts the group that was in the foreground at first there again, instead of `group`. Does nothing if a group
+    /// other than `group` is in the foreground now and still exists: a shell has put it there.
     pub fn take_back_from(&self, group: Pid) {
-        let has_third_group = self
+        let has_other_group = self
             .foreground()
             .is_some_and(|current| current != group && test_kill_process_group(current).is_ok());
-        if !has_third_group {
+        if !has_other_group {
             self.give_to(self.group);
         }
     }

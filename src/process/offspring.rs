@@ -64,8 +64,8 @@ impl Offspring {
         self.leader
     }
 
-    /// Sends `signal` to the command's process group, then SIGCONT, because a stopped process handles a signal only when
-    /// it is continued.
+    /// Asks the command's process group to end: sends `signal`, then SIGCONT, because a stopped process handles a
+    /// signal only when it is continued.
     pub fn end(&self, signal: Signal) {
         self.signal(signal);
         self.signal(Signal::CONT);
@@ -86,7 +86,7 @@ impl Offspring {
         kill_children();
     }
 
-    /// Returns the next change of the command's own process: it was stopped or continued since the last call.
+    /// Returns the next report that the command's own process was stopped or continued; `None` if there is no new one.
     pub fn job_change(&self) -> Option<JobChange> {
         if self.leader_is_dead {
             return None;
@@ -99,8 +99,9 @@ impl Offspring {
         status.stopping_signal().map(|signal| JobChange::Stopped { signal })
     }
 
-    /// Reaps dead children, until the leader is among them or no further child is dead. At the death of the leader, calls
-    /// `on_leader_death`, and sends SIGTERM to the rest of the command's process group.
+    /// Reaps dead children, until the command's own process (the leader) is among them or no further child is dead. If
+    /// the leader is dead, calls `on_leader_death`, and asks the rest of the command's process group to end with
+    /// SIGTERM.
     pub fn reap(&mut self, on_leader_death: impl FnOnce()) -> Reaped {
         let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if !self.leader_is_dead && matches!(waitid(WaitId::Pid(self.leader), peek), Ok(Some(_))) {
@@ -114,7 +115,8 @@ impl Offspring {
         }
         loop {
             match wait(WaitOptions::NOHANG) {
-                // The leader died after the check above. Now that it is reaped, its group can no longer be signalled.
+                // The leader died after the check above. Now that it is reaped, the number of its group may be reused,
+                // so the group gets no SIGTERM.
                 Ok(Some((pid, status))) if pid == self.leader => {
                     on_leader_death();
                     self.leader_is_dead = true;
@@ -122,6 +124,7 @@ impl Offspring {
                 }
                 Ok(Some(_)) | Err(Errno::INTR) => {}
                 Ok(None) => return Reaped::StillRunning,
+                // The error is ECHILD: this process has no children.
                 Err(_) => return Reaped::NoneLeft,
             }
         }
@@ -135,6 +138,7 @@ pub fn reap_children(mut on_death: impl FnMut(Pid)) -> bool {
             Ok(Some((pid, _))) => on_death(pid),
             Err(Errno::INTR) => {}
             Ok(None) => return false,
+            // The error is ECHILD: this process has no children.
             Err(_) => return true,
         }
     }
@@ -143,7 +147,8 @@ pub fn reap_children(mut on_death: impl FnMut(Pid)) -> bool {
 /// Kills all children of this process. A child's process id is not reused until the child was reaped, so no other process
 /// can be killed by mistake.
 pub fn kill_children() {
-    // If the children cannot be listed now, the guard calls this again: it exits only when no child is left.
+    // If the children cannot be listed now, the guard calls this function again later, because a guard exits only when
+    // no child is left.
     for child in procfs::children().unwrap_or_default() {
         let _dead_already = kill_process(child, Signal::KILL);
     }

@@ -11,7 +11,7 @@ use std::{fs, io};
 /// # Errors
 /// `/proc` cannot be read. It is then not known which children are alive.
 pub(super) fn children() -> io::Result<Vec<Pid>> {
-    // A kernel that was built without CONFIG_PROC_CHILDREN does not list children, so ask each process for its parent.
+    // A kernel that was built without CONFIG_PROC_CHILDREN does not list children, so read the parent of each process.
     if !Path::new("/proc/thread-self/children").exists() {
         return children_among_all();
     }
@@ -95,7 +95,7 @@ mod tests {
         for child in &mut ours {
             child.kill().unwrap();
         }
-        // It is dead, and a child until it is waited for.
+        // A dead child is still a child, until it is waited for.
         assert!(children().unwrap().contains(&pids[0]));
         for mut child in ours {
             child.wait().unwrap();
@@ -107,7 +107,7 @@ mod tests {
     fn a_variable_is_its_whole_name() {
         let mut child = sleeping();
         let pid = Pid::from_child(&child);
-        // Before it is another program, it has our environment.
+        // Until the child has become `sleep`, it shows the environment of this process.
         while !has_variable(pid, "BELLWETHER_TEST") {
             std::thread::yield_now();
         }

@@ -86,8 +86,10 @@ impl SidecarAnswer {
             return Err(self.unexpected_status());
         }
         let Problem { r#type, title, detail, .. } = self.parsed()?;
+        // The kind is empty if the problem is not one of a sidecar.
         let kind = r#type.strip_prefix(PROBLEM_TYPE_PREFIX).unwrap_or_default();
-        // Any other status means that the request was wrong, and a 404 of any other kind that the URL does not exist.
+        // Any status that is not listed here means that the request was wrong. A 404 with any other kind means that the
+        // URL does not exist.
         let is_refusal = match self.status.as_u16() {
             401 | 403 | 409 | 412 | 413 | 503 => !kind.is_empty(),
             404 => kind.ends_with("-off") || ["no-such-value", "no-such-place"].contains(&kind),
@@ -101,7 +103,7 @@ impl SidecarAnswer {
         Err(if lacks_zookeeper { ClientError::Unanswered(why) } else { ClientError::No(why) })
     }
 
-    /// Parses the body, also that of a refusal.
+    /// Parses the body, even if the answer is a refusal.
     pub(super) fn parsed<T: serde::de::DeserializeOwned>(&self) -> Result<T, ClientError> {
         serde_json::from_slice(&self.bytes).map_err(|error| self.nonsense(&error.to_string()))
     }
@@ -117,7 +119,8 @@ impl SidecarAnswer {
     }
 }
 
-/// The kinds of problems that mean that ZooKeeper does not answer, besides those that end with `-unavailable`.
+/// The kinds of problems that mean that ZooKeeper does not answer, in addition to all kinds that end with
+/// `-unavailable`.
 const WITHOUT_ZOOKEEPER: [&str; 2] = ["not-written", "unconfirmed"];
 
 impl ClientError {
@@ -140,8 +143,8 @@ impl ClientError {
 pub(super) struct EventStream {
     incoming: Incoming,
     reader: EventReader,
-    /// A second descriptor of the connection. For the sidecar, the connection is open until both descriptors are
-    /// closed.
+    /// A second descriptor of the connection, for other processes. For the sidecar, the connection is open until both
+    /// descriptors are closed.
     pub(super) descriptor: Arc<OwnedFd>,
 }
 
@@ -174,7 +177,7 @@ impl EventStream {
         };
         let events = frame.data_ref().map(|bytes| self.reader.read(bytes)).unwrap_or_default();
         match events.is_empty() && self.reader.is_too_long() {
-            true => Err("an event without an end came".into()),
+            true => Err("an event is too long".into()),
             false => Ok(events),
         }
     }
@@ -221,7 +224,7 @@ impl EventReader {
             match line.split_once(": ") {
                 Some(("event", name)) => self.event.name = name.to_owned(),
                 Some(("data", data)) => self.event.data += data,
-                // A comment, or a field that is not needed.
+                // A comment, which has no field name, or a field that is not needed.
                 _ => {}
             }
         }
@@ -234,10 +237,11 @@ mod tests {
     use super::*;
     use hyper::header::HeaderValue;
 
-    /// A no can be counted on; what ZooKeeper alone knows cannot be told without it.
+    /// A script may rely on a no. So an answer that only ZooKeeper could give is not a no while ZooKeeper does not
+    /// answer.
     #[test]
-    fn what_a_sidecar_cannot_tell_without_zookeeper_is_no_no() {
-        let told = |status: u16, kind: &str, detail: &str| {
+    fn a_problem_without_zookeeper_is_not_a_no() {
+        let error_of = |status: u16, kind: &str, detail: &str| {
             let r#type = format!("{PROBLEM_TYPE_PREFIX}{kind}");
             let body = serde_json::json!({"type": r#type, "title": "t", "status": status, "detail": detail});
             let answer = SidecarAnswer {
@@ -259,17 +263,17 @@ mod tests {
             "not-written",
             "unconfirmed",
         ] {
-            assert_eq!(told(503, kind, "see /status"), (3, "t: see /status".into()), "{kind}");
+            assert_eq!(error_of(503, kind, "see /status"), (3, "t: see /status".into()), "{kind}");
         }
         for (status, kind) in [(503, "no-leader"), (409, "not-leader"), (503, "command-pending")] {
-            assert_eq!(told(status, kind, "d"), (1, "t: d".into()), "{kind}");
+            assert_eq!(error_of(status, kind, "d"), (1, "t: d".into()), "{kind}");
         }
         for (status, kind) in
             [(401, "unauthorized"), (404, "no-such-value"), (412, "other-version")]
         {
-            assert_eq!(told(status, kind, "d"), (1, "t: d".into()), "{kind}");
+            assert_eq!(error_of(status, kind, "d"), (1, "t: d".into()), "{kind}");
         }
-        assert_eq!(told(404, "no-such-path", "d").0, 3, "it was asked for what is not there");
+        assert_eq!(error_of(404, "no-such-path", "d").0, 3, "the URL does not exist");
     }
 
     #[test]

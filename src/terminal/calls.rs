@@ -8,8 +8,8 @@ use crate::holdings::HoldingName;
 use hyper::header::CONTENT_TYPE;
 use std::time::Duration;
 
-/// The time limit for breaking a lock. It is longer than any sidecar waits for the end of a holder's lease, which is twice
-/// the session timeout.
+/// The time limit for breaking a lock. A sidecar answers after twice the session timeout, when the holder's lease has
+/// ended, so this is enough for session timeouts of less than five minutes.
 const LEASE_END_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A query or command of the sidecar's API that takes a single request, and whose answer is shown.
@@ -76,7 +76,7 @@ impl Call {
         let answer = request.answer().await?;
         let shown = (self.view)(&answer, format);
         if shown.is_err() && answer.is_problem() {
-            // Only as JSON: for people, the error below is printed.
+            // This prints the refusal only as JSON. For people, the caller prints the error that is returned below.
             print(format.render(|_| String::new(), &answer.text()))?;
         }
         let shown = shown?;
@@ -87,8 +87,8 @@ impl Call {
     }
 }
 
-/// Deletes the place with this token in a lock's queue. Unless `is_at_once`, waits until the lease of its holder is
-/// over.
+/// Deletes the place with this token in a lock's queue. Unless `is_at_once`, the sidecar first waits until the lease of
+/// the place's owner is over.
 pub(super) async fn break_lock(
     sidecar: &Sidecar,
     name: &HoldingName,
@@ -100,7 +100,7 @@ pub(super) async fn break_lock(
         sidecar.post(path + "?now=1")
     } else {
         remark(
-            "waiting for twice the session timeout, until the lease of its holder is surely over; the sidecar goes on with it if this is interrupted",
+            "waiting for twice the session timeout, until the holder's lease is surely over; if this command is interrupted, the sidecar breaks the lock nevertheless",
         );
         sidecar.post(path).within(LEASE_END_TIMEOUT)
     };

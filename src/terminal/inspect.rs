@@ -4,7 +4,7 @@
 //! disconnected.
 
 use super::table::{Cell, pairs, table};
-use super::views::{BAD, GOOD, ODD, PLAIN, condition, labels, marks};
+use super::views::{BAD, GOOD, ODD, PLAIN, labels, marks, reported_problems};
 use super::{ClientError, OutputFormat, print};
 use crate::api::{self, Standby};
 use crate::clock::Clock;
@@ -36,7 +36,7 @@ struct InspectedElection<'a> {
     duplicate_ids: Vec<&'a str>,
     /// The znodes named like a member's, but without a session. Members ignore them.
     non_ephemeral: Vec<&'a str>,
-    /// The contenders of other clients, which are elections of their own in the same path.
+    /// The contenders of other clients, which elect leaders of their own in the same path.
     foreign: Vec<ForeignContender<'a>>,
     /// The znodes that belong neither to members nor to another client's contenders.
     unknown_znodes: Vec<&'a str>,
@@ -61,7 +61,7 @@ struct QueuedMember<'a> {
     version: Option<&'a str>,
     /// The leader that the member announces.
     names: Option<NamedLeader<'a>>,
-    /// Null unless this member is the second in the queue.
+    /// Null unless this member is the second in a queue that is the members' own.
     standby: Option<Standby>,
     /// In another client's queue, the client that created the znode, as far as its name shows that.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -140,8 +140,8 @@ fn names_where(znodes: &[Znode], is_wanted: impl Fn(&Znode) -> bool) -> Vec<&str
 }
 
 impl<'a> InspectedElection<'a> {
-    /// Judges the znodes of an election. `election` is `None` if the path does not exist. `family` is the client whose
-    /// queue the members join, unless it is their own queue.
+    /// Judges the znodes of an election. `election` is `None` if the path does not exist. `family` is the other client
+    /// whose queue the members join; `None` if they have a queue of their own.
     fn of(
         path: &'a str,
         family: Option<ForeignClient>,
@@ -236,8 +236,8 @@ impl<'a> InspectedElection<'a> {
     }
 }
 
-/// Returns a sentence that names the leader, or the first problem of the queue as an error. `exists` is whether the
-/// path exists.
+/// Returns a sentence that names the leader. If the queue has a problem, returns the first one as an error. `exists` is
+/// whether the path exists.
 fn queue_verdict(
     exists: bool,
     members: &[QueuedMember<'_>],
@@ -292,7 +292,7 @@ impl<'a> ForeignContender<'a> {
 
 impl<'a> QueuedMember<'a> {
     /// Returns the member for the znode at position `at` of the queue. `tokens` has the fencing tokens of the whole
-    /// queue. Returns `None` if the znode is not in a queue.
+    /// queue. Returns `None` if the znode has no sequence number or no session, so that it is not in the queue.
     fn of(
         znode: &'a Znode,
         at: usize,
@@ -352,9 +352,10 @@ impl<'a> QueuedMember<'a> {
         };
         vec![
             id,
+            // No member is marked as `self`, because this process is not one of them.
             Cell::new(&marks(leads, self.standby.as_ref(), false)),
             named,
-            condition(self.unhealthy, self.hooks_failing),
+            reported_problems(self.unhealthy, self.hooks_failing),
             Cell::new(&self.priority.to_string()),
             Cell::new(self.znode),
             Cell::new(&self.token.to_string()),
@@ -367,7 +368,8 @@ impl<'a> QueuedMember<'a> {
     }
 }
 
-/// Returns the client that created a contender with this name, if the name shows that.
+/// Returns the client that created a contender with this name. Returns `None` if the name does not show that: a member
+/// that joins the queue of ZooKeeper's recipe uses the same names as the recipe.
 fn made_by(name: &str) -> Option<&'static str> {
     match ForeignClient::of_name(name)?.0 {
         ForeignClient::ZookeeperRecipe => None,
@@ -493,15 +495,12 @@ mod tests {
     }
 
     fn judged_of(election: &Election) -> InspectedElection<'_> {
-        InspectedElection::of(
-            "/e",
-            None,
-            Some(election),
-            SystemTime::UNIX_EPOCH + Duration::from_secs(7),
-        )
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(7);
+        InspectedElection::of("/e", None, Some(election), now)
     }
 
-    /// Of these members, in this order, who all name the first; the claim is of the member of this number.
+    /// Returns an election of members with these ids, in this order, which all announce the first. The claim belongs to
+    /// the member with the number `claim`, or to a member `f` outside of the queue if the number is too large.
     fn election(ids: &[&str], claim: Option<usize>) -> Election {
         let leader = ids[0];
         let znode = |n: usize, id: &str| znode(n, id, leader);

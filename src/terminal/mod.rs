@@ -49,7 +49,7 @@ pub enum ClientCommand {
 }
 
 impl ClientCommand {
-    /// Returns whether this process knows a command token or credentials, so that other processes must not read its
+    /// Returns whether this process knows a command token or credentials. If so, other processes must not read its
     /// memory.
     pub fn has_secrets(&self) -> bool {
         self.sidecar().is_some_and(|sidecar| sidecar.token.is_some())
@@ -142,9 +142,11 @@ pub enum OutputFormat {
 pub enum ClientError {
     /// The answer is no.
     No(String),
-    /// Another exit code, such as that of a program, and the reason, unless the reason was printed already.
+    /// Another exit code, such as that of a program, and the reason; `None` if the reason was printed already or
+    /// nothing is to be printed.
     Exit(u8, Option<String>),
-    /// There was no answer, or it was not that of a sidecar; or the sidecar cannot carry out the request without ZooKeeper.
+    /// There was no answer, or the answer was not that of a sidecar, or the sidecar cannot carry out the request
+    /// because ZooKeeper does not answer.
     Unanswered(String),
 }
 
@@ -155,7 +157,8 @@ impl ClientError {
         Self::Exit(code, Some(format!("cannot run {}: {error}", program.display())))
     }
 
-    /// Returns the error for output that cannot be written. If its reader has closed the pipe, that is not a failure.
+    /// Returns the error for output that cannot be written. If its reader has closed the pipe, as `head` does, the exit
+    /// code is 0: the reader has read all that it wanted.
     fn unprintable(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::Exit(0, None),
@@ -180,7 +183,7 @@ impl ClientError {
         }
     }
 
-    /// Returns the reason, or `None` if it was printed already.
+    /// Returns the reason to print, if any: see [`ClientError::Exit`].
     pub fn message(&self) -> Option<String> {
         match self {
             Self::No(why) | Self::Unanswered(why) => Some(why.clone()),
@@ -232,7 +235,8 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<(), ClientError> {
     out.write_all(text.as_ref()).and_then(|()| out.flush()).map_err(ClientError::unprintable)
 }
 
-/// Checks that standard output has a reader. A process notices a closed pipe only if it checks or writes.
+/// Checks that standard output has a reader. Otherwise a process that has nothing to write would not notice a closed
+/// pipe, and run on.
 ///
 /// # Errors
 /// The reader has closed the pipe.
@@ -261,6 +265,6 @@ impl OutputFormat {
 
 /// Prints a remark to stderr, so that stdout contains only answers.
 fn remark(text: &str) {
-    // An error, such as that of a closed stderr, is not a failure of the command.
+    // Writing fails, for example, if stderr is closed. The command may succeed nevertheless.
     let _ = writeln!(io::stderr().lock(), "bellwether: {}", text::visible(text));
 }

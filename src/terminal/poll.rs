@@ -16,9 +16,10 @@ pub(super) struct Poll<'a, T> {
     path: String,
     /// Reads the state from an answer.
     read: fn(&SidecarAnswer) -> Result<T, ClientError>,
-    /// The index of the last answer; `None` before the first answer, and after an error in `until`.
+    /// The index of the last answer. `None` before the first answer, and after an error in `until`: the next request
+    /// then does not wait for a change.
     last_index: Option<u64>,
-    /// Whether the current failure was printed already.
+    /// Whether an error was printed since the last change.
     is_failure_printed: bool,
 }
 
@@ -63,14 +64,14 @@ impl<'a, T> Poll<'a, T> {
         Ok(Polled { answer, index, state })
     }
 
-    /// Waits until `check` accepts the state, and returns it with its answer. After the time limit, returns why it has not
-    /// been accepted.
+    /// Waits until `check` accepts the state, and returns the state with its answer. After the time limit, returns the
+    /// reason why the last state was not accepted, or the last error.
     pub(super) async fn until(
         &mut self,
         limit: Option<Duration>,
         check: impl Fn(&T) -> Result<(), String>,
     ) -> Result<(SidecarAnswer, T), ClientError> {
-        let mut last = ClientError::Unanswered("it has not answered".into());
+        let mut last = ClientError::Unanswered("the sidecar has not answered".into());
         let accepted = async {
             loop {
                 last = match self.next().await {
@@ -109,9 +110,9 @@ impl<'a, T> Poll<'a, T> {
                     self.is_failure_printed = false;
                     return Ok(polled);
                 }
-                // Without a change, a refusal may have come at once, because too many clients wait. So pause.
+                // This refusal is not a change. It may have come at once, because too many clients wait, so pause.
                 Ok(Polled { state: Err(_), .. }) => sleep(RETRY_INTERVAL).await,
-                // The request has waited for a change in vain.
+                // No change came while the request waited. Ask again.
                 Ok(_) => {}
                 Err(error) => {
                     if !self.is_failure_printed {

@@ -22,9 +22,10 @@ pub struct ConfigCommand {
 }
 
 pub enum ConfigAction {
-    /// Print the value. Wait at most this long for it to exist, or let a quorum of servers confirm its version.
+    /// Print the value. With `wait`, wait at most this long for the value to exist. With `is_proved`, a quorum of
+    /// servers has to confirm its version.
     Get { wait: Option<Duration>, is_proved: bool, format: OutputFormat },
-    /// Write this value, or the content of standard input.
+    /// Write this value, or with `None` the content of standard input.
     Put { value: Option<OsString>, condition: Condition, is_ephemeral: bool },
     /// Delete the value.
     Remove { condition: Condition },
@@ -104,7 +105,8 @@ impl ConfigCommand {
         }
     }
 
-    /// Runs the command until it ends. Of all changes in the meantime, only the latest will be processed.
+    /// Runs the command until it ends. If the value changes several times meanwhile, only the latest value will be
+    /// processed.
     fn run_command(&self, command: &[OsString], value: &StoredValue) -> Result<(), ClientError> {
         let [program, arguments @ ..] = command else { return Ok(()) };
         let mut command = Command::new(program);
@@ -126,6 +128,7 @@ impl ConfigCommand {
 }
 
 impl StoredValue {
+    /// Reads the value from the body of a successful answer, and the version from its header `ETag`.
     fn read(answer: &SidecarAnswer) -> Result<Self, ClientError> {
         answer.check_success()?;
         let version = answer.header(ETAG).unwrap_or_default().trim_matches('"').to_owned();
@@ -146,8 +149,8 @@ fn with_condition(request: SidecarRequest<'_>, condition: Condition) -> SidecarR
 /// Reads the value from standard input. An empty input is an error.
 fn standard_input() -> Result<Vec<u8>, ClientError> {
     let mut value = vec![];
-    // Read at most one byte more than a value may have. Then the sidecar rejects a value that is too long, and says
-    // why.
+    // Read at most one byte more than a value may have. That byte makes the sidecar reject a value that is too long,
+    // and say why.
     let limit = u64::try_from(crate::shared_config::VALUE_MAX + 1).unwrap_or(u64::MAX);
     match io::stdin().lock().take(limit).read_to_end(&mut value) {
         // An empty input is probably a mistake, and would overwrite the stored value.
@@ -165,7 +168,7 @@ fn print_bytes(data: &[u8]) -> Result<(), ClientError> {
     out.write_all(data).and_then(|()| out.flush()).map_err(ClientError::unprintable)
 }
 
-/// Prints the value unchanged, or else as JSON, together with its version and index.
+/// Prints the value unchanged, or in the format JSON together with its version and index.
 fn print_value(
     format: OutputFormat,
     index: Option<u64>,

@@ -34,7 +34,7 @@ const WITHOUT_URL: [&str; 5] = ["run", "exec", "dev", "inspect", "check-config"]
 /// The address of a sidecar, and the credentials for it.
 pub struct Sidecar {
     address: SidecarAddress,
-    /// The token that is sent with commands.
+    /// The token that is sent with commands, if the user gave one.
     pub token: Option<Token>,
     /// The value of `--url`, which is added to the commands in hints.
     pub url: Option<String>,
@@ -91,8 +91,8 @@ impl Sidecar {
             return wrong();
         }
         let Some((host, port)) = config::host_and_port(&uri) else { return wrong() };
-        // With a scheme, the default port is that of HTTP.
-        let port = port.unwrap_or(if with_scheme == url { 80 } else { PORT });
+        // If the user wrote a scheme, the default port is that of HTTP.
+        let port = port.unwrap_or(if url.contains("://") { 80 } else { PORT });
         Ok(Self::new(SidecarAddress::Tcp { host: host.to_owned(), port }))
     }
 
@@ -116,7 +116,7 @@ impl Sidecar {
     pub(super) fn with_url(&self, text: &str) -> String {
         let Some(url) = &self.url else { return text.to_owned() };
         let url = if url.contains(' ') { format!("'{url}'") } else { url.clone() };
-        // Of the parts between backquotes, every second one is quoted.
+        // Split at backquotes, every second part is one that stood between two backquotes.
         let parts = text.split('`').enumerate().map(|(n, part)| {
             let command = part.strip_prefix("bellwether ").filter(|_| n % 2 == 1);
             let name = command.and_then(|command| command.split_whitespace().next());
@@ -139,6 +139,7 @@ impl Sidecar {
         self.request(Method::POST, path)
     }
 
+    /// Creates a request with the time limit of a command.
     pub(super) fn request(&self, method: Method, path: impl Into<String>) -> SidecarRequest<'_> {
         SidecarRequest {
             sidecar: self,
@@ -251,7 +252,8 @@ impl SidecarRequest<'_> {
         format!("{}{}", self.sidecar.base_url(), self.path)
     }
 
-    /// Returns an addition to an error: without an answer, it is not known whether a command was carried out.
+    /// Returns an addition to the error for a missing answer: a hint that a command may still be carried out, and
+    /// nothing for a query.
     fn in_doubt(&self) -> &'static str {
         match self.method {
             Method::GET => "",
@@ -353,7 +355,8 @@ mod tests {
         assert_eq!(name("10.0.0.7:1"), "http://10.0.0.7:1");
     }
 
-    /// The sidecar may have got the command although no answer came, so the error says that it may still be done.
+    /// The sidecar may have received the command although no answer came, so the error says that the sidecar may still
+    /// carry it out.
     #[tokio::test]
     async fn a_command_without_an_answer_may_still_be_done() {
         let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -362,7 +365,8 @@ mod tests {
             let patience = Duration::from_millis(50);
             let asked = "/pause";
             let silent = sidecar.request(method.clone(), asked).within(patience).answer().await;
-            // Both connections: the first has failed already, and the client tries once more.
+            // Accept and close two connections: that of the request above, which has timed out, and that of the next
+            // one.
             let hangs_up = async { drop((port.accept().await, port.accept().await)) };
             let (_, gone) = tokio::join!(hangs_up, sidecar.request(method, asked).answer());
             [silent, gone].map(|answer| match answer {

@@ -3,7 +3,8 @@
 
 use std::fmt::Write;
 
-/// Escapes every character that could move the cursor, change colours, reverse the writing direction or be invisible.
+/// Escapes every character that could move the cursor, change colours or reverse the writing direction, and every
+/// invisible character.
 pub(super) fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -21,6 +22,7 @@ pub(super) fn harmless_json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for c in json.chars() {
         // ASCII is safe except for DEL: valid JSON has no other unescaped control characters than tabs and line ends.
+        // Of the other characters, `escape_debug` leaves the harmless ones as they are.
         if c.is_ascii() && c != '\u{7f}' || c.escape_debug().len() == 1 {
             shown.push(c);
         } else {
@@ -39,17 +41,17 @@ mod tests {
     const HOSTILE: &str = "\u{1b}[31mred\u{7}\r\n\t\u{9b}2J\u{202e}gnp\u{7f}\u{0}";
 
     #[test]
-    fn nothing_that_others_wrote_is_a_command() {
+    fn nothing_that_others_wrote_controls_the_terminal() {
         assert_eq!(
             visible(HOSTILE),
             "\\u{1b}[31mred\\u{7}\\r\\n\\t\\u{9b}2J\\u{202e}gnp\\u{7f}\\0"
         );
-        assert_eq!(visible("a\\b"), "a\\\\b", "it can be told from what was spelled out");
+        assert_eq!(visible("a\\b"), "a\\\\b", "a backslash differs from an escape");
         assert_eq!(visible("it's \"Zürich\", 選挙"), "it's \"Zürich\", 選挙");
     }
 
     #[test]
-    fn json_stays_what_it_is() {
+    fn harmless_json_has_the_same_value() {
         let value = serde_json::json!({"label": format!("{HOSTILE}ü選🐑\u{e0041}")});
         let shown = harmless_json(&value.to_string());
         assert!(!shown.chars().any(char::is_control), "{shown}");

@@ -52,7 +52,7 @@ impl HumanView for Status {
     fn view(&self, _: bool) -> String {
         let body = serde_json::to_value(self).expect("a body has string keys only");
         let mut rows = vec![];
-        // A list has a row for each item.
+        // A list gets a row for each of its items. A field that is null gets none.
         for key in STATUS_ROWS.split(' ') {
             match &body[key] {
                 Value::Array(items) => {
@@ -107,7 +107,7 @@ impl HumanView for Members {
                 Cell::of(member.names.as_deref()).style(if names_leader { PLAIN } else { ODD }),
                 Cell::of(member.address.as_deref()),
                 Cell::of(member.version.as_deref()),
-                condition(member.unhealthy, member.hooks_failing),
+                reported_problems(member.unhealthy, member.hooks_failing),
                 Cell::new(&member.priority.to_string()),
                 Cell::of(member.since.as_deref()),
                 Cell::new(&labels(&member.labels)),
@@ -126,7 +126,7 @@ impl HumanView for Members {
 }
 
 /// Describes the problems that a member reports in its znode, for the column WRONG.
-pub(super) fn condition(unhealthy: bool, hooks_failing: u32) -> Cell {
+pub(super) fn reported_problems(unhealthy: bool, hooks_failing: u32) -> Cell {
     let hooks = match hooks_failing {
         0 => None,
         1 => Some("1 hook fails".to_owned()),
@@ -202,7 +202,7 @@ impl HumanView for BarrierState {
     }
 }
 
-/// Returns the mode of a lock as a single word, for scripts that split at spaces.
+/// Returns the mode of a lock without spaces, for scripts that split at spaces.
 fn mode(place: &LockPlace) -> String {
     match (place.mode, place.slots) {
         (LockMode::Exclusive, _) => "exclusive".into(),
@@ -228,6 +228,7 @@ pub(super) fn event(name: &str, event: &LeaderEvent) -> String {
     let cause = cause.as_ref().map(|cause| format!(": {}", visible(cause))).unwrap_or_default();
     let at = visible(at);
     let name = visible(name);
+    // The longest name of an event, `lost-leadership`, has 15 characters.
     format!("{at}  {style}{name:<15}{style:#}  {what}{cause}\n")
 }
 
@@ -263,7 +264,7 @@ impl HumanView for Transferred {
     }
 }
 
-/// Describes a member's role in a single word, such as `standby,self`, for scripts that split at spaces.
+/// Describes a member's role without spaces, such as `standby,self`, for scripts that split at spaces.
 pub(super) fn marks(is_leader: bool, standby: Option<&Standby>, is_self: bool) -> String {
     // A standby may lead already while its predecessor's znode still exists. Mark it only as the leader.
     let standby = standby.filter(|_| !is_leader).map(|standby| match standby.ready {

@@ -46,7 +46,7 @@ async fn follow(stream: &mut EventStream, format: OutputFormat) -> Result<String
                 Ok(event) => {
                     print(format.render(|_| views::event(&name, &event), &add_name(&name, &data)))?;
                 }
-                Err(error) => remark(&format!("an event makes no sense: {error}")),
+                Err(error) => remark(&format!("an event cannot be parsed: {error}")),
             }
         }
     }

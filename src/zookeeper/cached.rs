@@ -12,15 +12,15 @@ use tokio::sync::Mutex;
 const TTL: Duration = Duration::from_secs(1);
 
 /// The number of changes that this member has made or noticed. A caller that knows of a change must not get a reading that
-/// began before that change, so a reading is outdated once this number has grown since its beginning.
+/// began before that change, so a reading is outdated once this number has grown since the reading began.
 #[derive(Clone, Default)]
 pub(super) struct ChangeCounter(Arc<AtomicU64>);
 
-/// The value of a reading, the time when the reading ended, and the [`ChangeCounter`] when it began.
+/// The value of a reading, the time when the reading ended, and the count of [`ChangeCounter`] when the reading began.
 pub(super) struct Cached<T> {
     pub(super) value: T,
     read_at: Moment,
-    changes: u64,
+    changes_at_start: u64,
 }
 
 /// The last reading of something, which its callers share. One caller reads at a time, and the others wait for its result.
@@ -46,6 +46,7 @@ impl<T: Clone> SharedReading<T> {
     ) -> Result<T, E> {
         // This lock is held during the reading, so that the other callers wait for it.
         let mut last = self.last.lock().await;
+        // Counted before the reading begins, so that a change during the reading makes the reading outdated.
         let changes = self.changes.get();
         if let Some(last) = &*last
             && last.is_fresh(clock.now(), changes)
@@ -69,14 +70,14 @@ impl ChangeCounter {
 }
 
 impl<T> Cached<T> {
-    pub(super) fn new(value: T, read_at: Moment, changes: u64) -> Self {
-        Self { value, read_at, changes }
+    pub(super) fn new(value: T, read_at: Moment, changes_at_start: u64) -> Self {
+        Self { value, read_at, changes_at_start }
     }
 
-    /// Returns true if the reading ended less than [`TTL`] ago, and no change was counted since it began. `changes` is the
-    /// current count.
-    pub(super) fn is_fresh(&self, now: Moment, changes: u64) -> bool {
-        now.since(self.read_at) < TTL && self.changes == changes
+    /// Returns true if the reading ended less than [`TTL`] ago, and no change was counted since the reading began.
+    /// `changes_now` is the current count.
+    pub(super) fn is_fresh(&self, now: Moment, changes_now: u64) -> bool {
+        now.since(self.read_at) < TTL && self.changes_at_start == changes_now
     }
 }
 

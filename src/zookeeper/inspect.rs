@@ -21,10 +21,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::time::timeout;
 
-/// Timeout for closing the session.
-const CLOSE_LIMIT: Duration = Duration::from_secs(1);
+/// How long to wait until the server has closed the session. After that, the session is left to expire.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The number of attempts to connect if a diagnosis finds no cause.
+/// The number of attempts to connect, as long as no diagnosis finds the cause of a failure: see [`connect_or_explain`].
 const ATTEMPTS: u32 = 4;
 
 /// A znode below the election's path.
@@ -35,18 +35,19 @@ pub struct Znode {
     pub session: Option<SessionId>,
     pub token: FencingToken,
     pub created_at: SystemTime,
-    /// `None` if the name is not a member's.
+    /// The number in the name; `None` if the name is not one of a znode in the queue.
     pub sequence: Option<Sequence>,
-    /// `None` if the data was not written by a member.
+    /// `None` if the data was not written by a member. In an election that is shared with another client, a contender's
+    /// znode has only an id, and the rest is filled in.
     pub data: Option<MemberData>,
-    /// The client whose contender the znode is; `None` unless it is a foreign contender.
+    /// The client to which the znode belongs, if the znode is a foreign contender; otherwise `None`.
     pub foreign: Option<ForeignClient>,
 }
 
 /// The znodes below the election's path.
 #[derive(Clone, Debug)]
 pub struct Election {
-    /// All znodes except the claim: first the members', in the order of their numbers.
+    /// All znodes except the claim: first those in the queue, in the order of their numbers, then the others, by name.
     pub znodes: Vec<Znode>,
     /// The claim, if there is one. Its data describes the leader as of the time of the claim.
     pub claim: Option<Znode>,
@@ -59,8 +60,8 @@ pub struct Election {
 pub async fn read_election(settings: &Settings) -> Result<Option<Election>, String> {
     let credentials = Credentials::of_command(&settings.zookeeper);
     let opened = connect_or_explain(&settings.zookeeper, &credentials).await?;
-    let read = match read(&opened.connection, settings).await {
-        Ok(read) => Ok(read),
+    let election = match read(&opened.connection, settings).await {
+        Ok(election) => Ok(election),
         Err(error) if is_server_answer(&error) => {
             let acl = settings.zookeeper.security.acl;
             Err(refusal(&opened.connection, acl, &settings.root, &error).await)
@@ -68,17 +69,19 @@ pub async fn read_election(settings: &Settings) -> Result<Option<Election>, Stri
         Err(error) => Err(in_words(&error)),
     };
     close(opened).await;
-    read
+    election
 }
 
 async fn close(opened: OpenedConnection) {
     // When the last client is dropped, the library closes the session and reports its end.
     drop(opened.connection);
-    let _left_to_expire = timeout(CLOSE_LIMIT, opened.ended).await;
+    let _left_to_expire = timeout(CLOSE_TIMEOUT, opened.ended).await;
 }
 
-/// Connects. On failure, returns the cause that a diagnosis finds rather than the library's error. A refused login may show
-/// only as a closed connection, so several attempts are made.
+/// Connects. On failure, returns the cause that a diagnosis finds rather than the library's error.
+///
+/// A server may refuse a login just by closing the connection, which looks like a lost connection. So the login is
+/// suspected only if several attempts fail and the diagnosis finds nothing wrong with the servers.
 async fn connect_or_explain(
     settings: &Zookeeper,
     credentials: &Arc<Credentials>,
@@ -134,7 +137,8 @@ pub async fn try_servers(settings: &Zookeeper) -> Vec<TriedServer> {
         match connect_or_explain(&alone, &credentials).await {
             Ok(opened) => {
                 tried.version = opened.connection.version().await.map(ToString::to_string);
-                // This is the server's own limit: a member never uses a longer timeout than it requested.
+                // The timeout that the server grants, even if that is longer than the requested one. (Members use
+                // `opened.timeout`, which is at most the requested one.)
                 let granted = opened.connection.client.session_timeout();
                 tried.session_timeout_ms = Some(granted.as_millis() as u64);
                 close(opened).await;
@@ -152,7 +156,7 @@ impl fmt::Display for TriedServer {
         if let Some(problem) = problem {
             return write!(f, "{server} cannot be used: {problem}");
         }
-        let version = version.as_deref().unwrap_or("of a version that it does not tell (srvr)");
+        let version = version.as_deref().unwrap_or("of unknown version (it does not answer srvr)");
         let timeout = Duration::from_millis(session_timeout_ms.unwrap_or_default());
         write!(f, "{server} can be used: ZooKeeper {version}, a session of {timeout:?}")
     }
@@ -161,7 +165,7 @@ impl fmt::Display for TriedServer {
 /// Reads the election over this connection. Returns `None` if its path does not exist.
 async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Election>, Error> {
     let Settings { root, znodes: naming, .. } = settings;
-    // Without this, a server that lags behind the others shows an old state.
+    // Without a sync, a server that lags behind the others would show an old state.
     sync(connection, root).await?;
     let names = match connection.request(connection.client.list_children(root)).await {
         Err(Error::NoNode) => return Ok(None),
@@ -174,13 +178,14 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
     });
     let claim_path = claim_path(root, naming);
     let claim = match naming.family() {
-        // The claim is in the same path.
+        // The claim is a child of the path, so it is among the znodes that were read.
         None => {
             let index =
                 znodes.iter().position(|znode| format!("{root}/{}", znode.name) == claim_path);
             index.map(|index| znodes.remove(index))
         }
-        // The election is shared with another client, whose contenders write no announcement: the head counts as the leader.
+        // The election is shared with another client, whose contenders write no announcements. `contender` has given each
+        // of them one that names itself. The head leads, so all znodes get the head's.
         Some(_) => {
             let head =
                 znodes.iter().find(|znode| znode.sequence.is_some() && znode.session.is_some());
@@ -190,7 +195,7 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
                 data.znode.announcement.clone_from(&announcement);
             }
             match connection.request(connection.client.get_data(&claim_path)).await {
-                // The members' ACL may keep others from reading the claim.
+                // There is no claim, or the members' ACL keeps us from reading it.
                 Err(Error::NoNode | Error::NoAuth) => None,
                 read => {
                     let (data, stat) = read?;
@@ -202,8 +207,8 @@ async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Ele
     Ok(Some(Election { znodes, claim }))
 }
 
-/// Reads the znodes with these names. The data of a znode that is not a member's may be long or protected by an ACL, and is
-/// then passed over.
+/// Reads the znodes with these names. [`Znode::data`] is also `None` if the data is too long for a member's, or if it is
+/// protected by an ACL and the znode is not in the queue.
 async fn read_all(
     connection: &Connection,
     root: &str,
@@ -217,7 +222,7 @@ async fn read_all(
         let sequence = naming.sequence(&name);
         let read = match data {
             Some(request) => connection.request(request).await.map(|(data, _)| data),
-            // The znode does not exist, or its data is too long for a member's.
+            // The data is too long for a member's, or the znode does not exist: then it is left out below.
             None => Ok(vec![]),
         };
         let data = match read {
@@ -228,7 +233,8 @@ async fn read_all(
         };
         let Some(stat) = stat else { continue };
         let member = match (naming.family(), sequence) {
-            // In an election that is shared with another client, members write what its contenders write.
+            // In an election that is shared with another client, members also write only their id, as that client's
+            // contenders do.
             (Some(_), Some(sequence)) => {
                 naming.remember(&name);
                 Some(contender(&data, Ticket { sequence, token: token(&stat) }, naming))

@@ -13,12 +13,12 @@
 //! Together, the layers keep five promises:
 //!
 //! 1. the answer to an [`Action`](recipes::election::Action) reaches the member as an event, unless the session ends
-//!    before;
+//!    before (a failed `ReadPriorities` is not answered: a leader sends the next one soon);
 //! 2. writes to our own znode are done in the order in which they were requested;
 //! 3. no event of an earlier session reaches the member in a later one;
 //! 4. once the queue is being read again, an earlier listing no longer reaches the member;
-//! 5. if our own znode was deleted before the predecessor's, the member also learns of it first (`queue/watches.rs` explains
-//!    how).
+//! 5. if our own znode was deleted before the predecessor's, the loss of our own znode also reaches the member first
+//!    (`queue/watches.rs` explains why and how).
 //!
 //! [`check`] validates the settings before anything is started. [`read_election`] reads from outside: it does not join, and it
 //! writes nothing.
@@ -32,7 +32,8 @@ mod queue;
 mod runner;
 mod shared_config;
 
-/// The advice to operators about a znode at the head of the queue that does not belong to a member.
+/// The advice to operators about an unknown client's znode that keeps members from leading: the head of the queue, or the
+/// claim.
 pub const UNKNOWN_ZNODE_REMEDY: &str =
     "find that client (`cons` at the servers' client port), or delete the znode";
 

@@ -260,14 +260,14 @@ fn certificates_are_taken_up_when_their_files_change_and_not_by_halves() {
     fort.file("cert.pem", &whole[..whole.len() / 2]);
     fort.file("login", "");
     comes_back(&mut fort);
-    member.wait_for_log("what was there before");
+    member.wait_for_log("still using the previous credentials");
 
     let next = Authority::new("the next");
     fort.file("server.pem", &next.issue("zk", &["localhost"]).both());
     fort.file("server-ca.pem", &next.pem());
     let _files_are_written = fort.admitting(&next);
     comes_back(&mut fort);
-    member.wait_for_log("what is in the files again");
+    member.wait_for_log("using the current credentials for ZooKeeper again");
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn no_secret_leaves_the_member() {
     fort.servers.first().start();
     eventually("it is back", || has_connection(&members[0], true));
     members[0].signal("HUP");
-    let told = "what was there before";
+    let told = "still using the previous credentials";
     eventually("it tells of the files", || match members[0].log().contains(told) {
         true => Ok(()),
         false => Err(members[0].log()),

@@ -17,8 +17,8 @@ pub(crate) const DELETE: i32 = 8;
 pub(crate) const ADMIN: i32 = 16;
 const ALL: i32 = 31;
 
-/// The maximum number of entries in a list. A short frame may contain many entries "auth", and each expands to all ids
-/// of the caller.
+/// The maximum number of entries in a list. A short frame may contain many entries "auth", and each expands to all
+/// digest ids of the caller, so that without a limit the list could take much memory.
 const MAX_ENTRIES: usize = 1 << 16;
 
 const WORLD: &str = "world";
@@ -83,12 +83,14 @@ pub(crate) fn authenticate(
 ) -> Result<(), ErrorCode> {
     let id = match (scheme, auth) {
         (Some(DIGEST), Some(auth)) => Id::new(DIGEST, &digest(auth)),
+        // As in the real server, the credentials are ignored.
         (Some(IP), _) => Id::of_address(address),
         _ => return Err(ErrorCode::AuthFailed),
     };
     if !ids.contains(&id) {
         ids.push(id);
-        // The real server keeps the ids in a hash set, and expands "auth" in the order of that set.
+        // The real server keeps the ids in a hash set, of 16 buckets at first, and expands "auth" in the order of that
+        // set.
         ids.sort_by_key(|id| bucket(id_hash(id), 16));
     }
     Ok(())
@@ -102,7 +104,7 @@ fn digest(credentials: &[u8]) -> String {
 }
 
 /// Returns the list for a znode when a client requests `raw`, as `PrepRequestProcessor.fixupACL` does: each entry once,
-/// and "auth" replaced by the ids of the caller.
+/// and "auth" replaced by the digest ids of the caller. An address is not such an id: it needs no authentication.
 pub(crate) fn fixup(raw: Option<Vec<RawAcl>>, caller: &[Id]) -> Result<Arc<[AclEntry]>, ErrorCode> {
     let raw = raw.unwrap_or_default();
     let mut fixed = Vec::new();
@@ -128,7 +130,7 @@ pub(crate) fn fixup(raw: Option<Vec<RawAcl>>, caller: &[Id]) -> Result<Arc<[AclE
         let is_known_scheme = matches!(scheme, WORLD | DIGEST | IP);
         let id = match id {
             Some(id) => Id::new(scheme, id),
-            // Java throws a NullPointerException here.
+            // Java throws a NullPointerException when it looks at the id, which it does only for known schemes.
             None if is_known_scheme => return Err(ErrorCode::Marshalling),
             None => return Err(ErrorCode::InvalidAcl),
         };
@@ -188,7 +190,7 @@ fn is_digest(id: &str) -> bool {
     parts.len() - empty_at_end == 2
 }
 
-/// Parses an IPv4 network into its address and its length in bits; 3.8 supports no other networks.
+/// Parses an IPv4 network into its address and its length in bits; ZooKeeper 3.8 supports no other networks.
 fn network(text: &str) -> Option<(u32, u32)> {
     let (address, bits) = match text.split_once('/') {
         Some((address, bits)) => (address, bits.parse::<u32>().ok().filter(|bits| *bits <= 32)?),

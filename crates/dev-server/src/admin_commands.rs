@@ -80,7 +80,8 @@ fn cons(text: &mut String, state: &ServerState) -> std::fmt::Result {
 
 /// Writes the start of a connection's line, without the closing bracket.
 fn begin_client_line(text: &mut String, connection: &ClientConnection) -> std::fmt::Result {
-    // The operations that Java waits for: none for a connection that has only sent a four-letter word.
+    // The `interestOps` of the connection in Java: 1 (to read) in a session, or 0 for a connection that has only sent a
+    // four-letter word.
     let interest = i32::from(connection.session != 0);
     let traffic = connection.traffic;
     write!(text, " {}[{interest}](queued=0", socket_address(connection.address))?;

@@ -86,7 +86,7 @@ async fn receive(
             }
         }
     }
-    // Meanwhile, `send` sends the remaining frames.
+    // Meanwhile, `send` sends the remaining frames. When it is done, `serve` no longer waits for this function.
     sleep(LAST_FRAMES_TIMEOUT).await;
 }
 
@@ -99,8 +99,8 @@ async fn send(writer: &mut (impl AsyncWrite + Unpin), outbox: &Outbox) -> io::Re
     Ok(())
 }
 
-/// Reads the next input from a client. Returns `None` at the end of the stream, or if the announced length is negative
-/// or larger than `max`. Only the first input may be a four-letter word.
+/// Reads the next input from a client. Returns `None` if the stream ends before the end of a frame, or if the announced
+/// length is negative or larger than `max`. Only the first input may be a four-letter word.
 async fn read_input(
     reader: &mut (impl AsyncRead + Unpin),
     max: usize,

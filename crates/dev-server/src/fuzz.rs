@@ -29,9 +29,10 @@ pub fn feed(bytes: &[u8]) {
                 let id = ConnectionId(count);
                 state.accept(id, SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), now);
                 connection = Some(id);
-                // Most inputs would end here without a valid first frame, so replace one that is too short.
-                let known = [&[0; 12][..], &[0, 0, 16, 0], &[0; 8], &[0, 0, 0, 0]].concat();
-                let first = if frame.len() < 28 { known.as_slice() } else { frame };
+                // A connection without a valid first frame is closed, and few inputs contain one. So replace a frame
+                // that is too short by a valid one, which requests a new session.
+                let valid = [&[0; 12][..], &[0, 0, 16, 0], &[0; 8], &[0, 0, 0, 0]].concat();
+                let first = if frame.len() < 28 { valid.as_slice() } else { frame };
                 state.connect(now, id, first).is_ok()
             }
             Some(id) => state.request(now, id, frame).is_ok(),

@@ -26,7 +26,8 @@ impl JavaSet {
         if self.names.contains_key(name) {
             return;
         }
-        // Java doubles a small table before it turns a bucket that gets a ninth name into a tree.
+        // When a bucket gets a ninth name, Java turns the bucket into a tree, but in a table of fewer than 64 buckets
+        // it doubles the table instead.
         if self.buckets < 64 && self.count_in_bucket_of(name) >= 8 {
             self.buckets *= 2;
         }
@@ -60,7 +61,8 @@ impl JavaSet {
         names.into_iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Lists the names as a clone of the set would, which has only as many buckets as it needs.
+    /// Lists the names as a clone of the set would. The clone has only as many buckets as its names need, even if the
+    /// set had more names before.
     pub(crate) fn list_of_clone(&self) -> Vec<String> {
         let mut names = self.list();
         let buckets = (names.len() * 4 / 3 + 1).next_power_of_two();

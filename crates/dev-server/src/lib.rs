@@ -17,9 +17,9 @@
 //!
 //! # Features
 //!
-//! - Sessions: connect, resume with the password, ping, negotiated timeouts, expiry in buckets of a tick, close.
-//! - create, create2, createContainer, createTTL; delete, exists, getData, setData, getChildren and getChildren2, getACL,
-//!   setACL, sync, multi with check, multiRead, whoAmI, getEphemerals, getAllChildrenNumber.
+//! - Sessions: connect, resume with the password, ping, negotiated timeouts, expiry at multiples of a tick, close.
+//! - create, create2, createContainer, createTTL; delete, exists, getData, setData, getChildren and getChildren2,
+//!   getACL, setACL, sync, multi with check, multiRead, whoAmI, getEphemerals, getAllChildrenNumber.
 //! - Watches: one-shot, persistent and recursive; setWatches and setWatches2, addWatch, checkWatches, removeWatches. A
 //!   session is notified only about znodes that it may read, as in real servers since the fix of CVE-2024-23944, which
 //!   Debian's 3.8.0 includes.
@@ -42,23 +42,26 @@
 //!   ([`ServerSettings::tls`]). The protocols and certificates that Java accepts, and how it refuses others, must be
 //!   tested with a real server. A client's certificate is checked as the given configuration says, but is not an
 //!   identity for ACLs.
-//! - A frame whose body cannot be decoded is answered with MarshallingError, as by a real server, and then the
-//!   connection is closed.
-//! - A `check` outside of a multi is refused with Unimplemented. ZooKeeper 3.8.0 accepts it, and destroys its log with
-//!   it.
+//! - A frame whose body cannot be decoded is answered with MarshallingError, as by a real server. But then the
+//!   connection is closed, which a real server keeps open.
+//! - A `check` outside of a multi is refused with Unimplemented. ZooKeeper 3.8.0 accepts it, and writes it to its
+//!   transaction log as an entry that it cannot read when it restarts.
 //! - A createTTL whose flags contain no TTL is refused with BadArguments; a real server terminates. deleteContainer and
 //!   createSession, which are not for clients, are unknown operations.
 //! - Znodes with a TTL are enabled by default: [`ServerSettings::extended_types`].
 //! - Requests are handled one after the other. A real server decides on a request while earlier ones are still under
-//!   way, which shows with pipelined requests. At the end of a sequence counter, creates get negative numbers. Behind a
-//!   setACL, the old list may still apply. Behind a createContainer with the flags of an ephemeral znode, the znode may
-//!   still count as ephemeral. Behind a multi that fails because another of its creates has the flags of a TTL, its
-//!   first operations may still count.
-//! - An addWatch on null is answered but watches nothing. A real server fails to remove it when its connection ends.
+//!   way. A client that sends several requests without waiting for the answers may therefore see results of a real
+//!   server that it never sees here. In a real server, creates at the end of a sequence counter get negative numbers.
+//!   For requests right after a setACL, the old list may still apply. Right after a createContainer with the flags of
+//!   an ephemeral znode, the znode may still count as ephemeral. Right after a multi that fails because a create other
+//!   than createTTL has the flags of a TTL, the multi's first operations may still count.
+//! - An addWatch on null is answered but watches nothing. A real server fails to remove this watch when the connection
+//!   ends.
 //! - The server stops reading from a client that does not read, and closes the connection when 16 MiB wait to be sent.
 //!   A multiRead of more than 16 MiB is refused with MarshallingError, and an ACL of more than 65,536 entries with
 //!   InvalidACL.
-//! - The answers to four-letter words report latencies of 0, and `mntr` and `cons` contain fewer values.
+//! - The answers to four-letter words report latencies of 0, and `mntr`, `cons` and `envi` contain fewer
+//!   values.
 //!
 //! # How it is tested
 //!

@@ -61,7 +61,8 @@ impl Outbox {
         self.emptied.notify_one();
     }
 
-    /// Closes the connection at once, and discards the waiting frames.
+    /// Closes the connection at once, and discards the waiting frames. Need not wake [`next`](Self::next) and
+    /// [`wait_for_room`](Self::wait_for_room): the task of the connection abandons them when it is woken to close.
     pub(crate) fn drop_all(&self) {
         let mut queue = self.queue();
         queue.has_ended = true;

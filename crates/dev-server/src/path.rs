@@ -15,7 +15,7 @@ pub(crate) fn validate(path: &str) -> Result<(), ErrorCode> {
 }
 
 /// Returns the parent's path of a znode to create, where the root's path is "". Refuses fewer paths than [`validate`],
-/// which is called later.
+/// which a create calls only after other checks, as in the real server.
 pub(crate) fn parent_of_new(path: &str) -> Result<&str, ErrorCode> {
     if path.contains('\0') {
         return Err(ErrorCode::BadArguments);
@@ -31,7 +31,8 @@ pub(crate) fn parent_of_existing(path: &str) -> Result<&str, ErrorCode> {
     parent_of_new(path)
 }
 
-/// Returns the path itself, then its parent, and so on up to the root.
+/// Returns the path itself, then its parent, and so on up to the root. An empty path has no ancestors, and is not
+/// returned itself.
 pub(crate) fn with_ancestors(path: &str) -> impl Iterator<Item = &str> {
     let first = if path.is_empty() { None } else { Some(path) };
     std::iter::successors(first, |path| {

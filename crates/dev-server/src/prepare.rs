@@ -45,10 +45,11 @@ pub(crate) enum TreeChange {
 }
 
 impl TreeChange {
-    /// Returns the number of the operation in the result of a multi.
+    /// Returns the number of the operation in the result of a multi. A multi contains no setACL.
     pub(crate) fn result_kind(&self) -> i32 {
         match self {
             Self::Create(CreateKind::Create, _) => opcode::CREATE,
+            // As in the real server, a result with a stat has this number, whatever the operation was.
             Self::Create(..) => opcode::CREATE2,
             Self::Delete(_) => opcode::DELETE,
             Self::SetData { .. } | Self::SetAcl { .. } => opcode::SET_DATA,
@@ -95,6 +96,7 @@ impl<'a> Preparation<'a> {
     fn create(&mut self, create: Create) -> Result<TreeChange, ErrorCode> {
         let Create { kind, path, data, acl, flags, ttl_ms } = create;
         let mode = CreateMode::from_flags(flags).ok_or(ErrorCode::BadArguments)?;
+        // These checks are those of `EphemeralType.validateTTL`. `ttl_ms` is -1 if the operation has no TTL.
         if mode.has_ttl() {
             if !self.caller.extended_types {
                 return Err(ErrorCode::Unimplemented);
@@ -103,7 +105,7 @@ impl<'a> Preparation<'a> {
         } else if ttl_ms >= 0 {
             return Err(ErrorCode::BadArguments);
         }
-        // Java throws a NullPointerException for null.
+        // Java throws a NullPointerException for null, which the client sees as MarshallingError.
         let mut path = path.ok_or(ErrorCode::Marshalling)?;
         let parent_path = path::parent_of_new(&path)?.to_owned();
         let acl = acl::fixup(acl, &self.caller.ids)?;
@@ -119,7 +121,8 @@ impl<'a> Preparation<'a> {
         if matches!(parent.meta.owner, Owner::Session(_)) {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
-        // As in the real server, the operation decides here, although the flags decided above.
+        // As in the real server, the operation and not the flags decides on a container or a TTL here, although the
+        // flags decided above whether a TTL is allowed.
         let owner = match kind {
             CreateKind::Create | CreateKind::Create2 if mode.is_ephemeral() => {
                 Owner::Session(self.caller.session)
@@ -185,6 +188,7 @@ impl<'a> Preparation<'a> {
         let node = self.record(&path)?;
         acl::check(&node.acl, acl::ADMIN, &self.caller.ids)?;
         let version = next_version(node.meta.aversion, version)?;
+        // `outstanding` does not need this change: no later operation can see it, because a multi contains no setACL.
         Ok(TreeChange::SetAcl { path, acl, version })
     }
 

@@ -68,7 +68,7 @@ impl Replica {
         self.state.sessions.ids().collect()
     }
 
-    /// Returns the zxid of the last transaction that was applied.
+    /// Returns the zxid of the last transaction, even if it was refused.
     pub fn zxid(&self) -> i64 {
         self.state.zxid
     }
@@ -93,7 +93,8 @@ impl Replica {
         self.state.tree.node(path).cloned().map(ReplicaZnode)
     }
 
-    /// Removes and returns a znode without children, as if it had never been created. Clients are not notified.
+    /// Removes and returns a znode without children, as if it had never been created. A simulation thus makes a server
+    /// that has lost a transaction. Clients are not notified.
     pub fn take_out(&mut self, path: &str) -> Option<ReplicaZnode> {
         self.state.tree.take_out(path).map(ReplicaZnode)
     }
@@ -104,7 +105,8 @@ impl Replica {
     }
 
     /// Returns true if an ensemble must handle a request in the order of its transactions, and not on one server alone:
-    /// a request that writes, a sync, or an auth.
+    /// a request that writes, a sync, or an auth, because an auth changes the identity with which later writes are
+    /// judged.
     pub fn is_ordered(frame: &[u8]) -> bool {
         let kind = frame.get(4..8).and_then(|kind| kind.try_into().ok()).map(i32::from_be_bytes);
         kind.is_some_and(|kind| {

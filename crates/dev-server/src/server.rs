@@ -47,7 +47,7 @@ impl DevServer {
         tasks.spawn(accept(listener, Arc::clone(&shared)));
         tasks.spawn(expire_sessions(Arc::clone(&shared)));
         tasks.spawn(delete_outlived(Arc::clone(&shared)));
-        info!(%address, "an in-memory ZooKeeper for development is listening; its data end with it");
+        info!(%address, "an in-memory ZooKeeper for development is listening; its data is lost when it ends");
         Ok(Self { shared, tasks })
     }
 
@@ -89,7 +89,7 @@ async fn accept(listener: TcpListener, shared: Arc<ServerHandle>) {
             continue;
         };
         if let Err(error) = stream.set_nodelay(true) {
-            debug!(connection = id.0, "answers may come late: {error}");
+            debug!(connection = id.0, "answers may be delayed: cannot set TCP_NODELAY: {error}");
         }
         connections.spawn(serve(stream, Arc::clone(&shared), id, outbox));
     }
@@ -109,7 +109,7 @@ async fn serve(
     match handshake.unwrap_or_else(|elapsed| Err(elapsed.into())) {
         Ok(stream) => connection::serve(stream, shared, id, outbox).await,
         Err(error) => {
-            warn!(connection = id.0, "closing a connection: no TLS: {error}");
+            warn!(connection = id.0, "closing a connection: the TLS handshake failed: {error}");
             shared.forget_connection(id);
         }
     }
@@ -137,7 +137,7 @@ async fn delete_outlived(shared: Arc<ServerHandle>) {
     loop {
         interval.tick().await;
         for path in shared.with_state(|state, now| state.delete_outlived(now)) {
-            info!("{path} was deleted: it has outlived its use");
+            info!("{path} was deleted: it was an empty container, or its TTL has passed");
         }
     }
 }

@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 /// The sessions of a server.
 ///
 /// As in `ExpiryQueue`, the moment of expiry is rounded up to the next multiple of the tick, even if it is a multiple
-/// already.
-/// Times are in milliseconds since the server started.
+/// already. Times are in milliseconds since the server started.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     by_id: BTreeMap<i64, SessionEntry>,
@@ -24,7 +23,8 @@ struct SessionEntry {
 impl Sessions {
     /// Creates an empty set. The first session's id is derived from `wall_ms`, the time of day, as in the real server.
     pub(crate) fn new(tick_ms: u64, wall_ms: i64) -> Self {
-        // The highest byte is the server's id, which is 1. The next 40 bits are the lower bits of the time.
+        // The highest byte is the server's id, which is 1. The next 40 bits are the lower bits of the time. The 16 bits
+        // at the end number the sessions.
         let server = 1_i64 << 56;
         let milliseconds = (wall_ms.cast_unsigned() << 24 >> 8).cast_signed();
         Self { by_id: BTreeMap::new(), tick_ms: tick_ms.max(1), next_id: server | milliseconds }
@@ -105,7 +105,7 @@ mod tests {
     fn a_session_expires_at_the_tick_after_its_timeout() {
         let mut sessions = Sessions::new(2000, 1);
         let id = sessions.create(4000, 0);
-        // Not at 4000, where it would be exactly: the real one rounds up once more.
+        // Not at 4000, although that is a multiple of the tick: the real server rounds up to the next one.
         assert_eq!(sessions.expired(5999), [0_i64; 0]);
         assert_eq!(sessions.expired(6000), [id]);
         assert_eq!(sessions.next_check_ms(4000), 6000);
@@ -118,7 +118,7 @@ mod tests {
         assert!(sessions.touch(id, 4000, 2500));
         assert_eq!(sessions.expired(7999), [0_i64; 0]);
         assert_eq!(sessions.expired(8000), [id]);
-        // Also a shorter one than before.
+        // A touch with a shorter timeout may also make the session expire earlier.
         assert!(sessions.touch(id, 1000, 2500));
         assert_eq!(sessions.expired(4000), [id]);
         sessions.remove(id);

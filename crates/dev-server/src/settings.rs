@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_rustls::rustls::ServerConfig;
 
-/// `min_session_timeout_ms` of Keeper.
+/// The default of `min_session_timeout_ms` in Keeper.
 const KEEPER_MIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The settings of a server. The defaults are those of ZooKeeper 3.8, on a free port of this machine.

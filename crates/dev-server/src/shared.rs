@@ -107,6 +107,7 @@ impl ServerHandle {
 
     pub(crate) fn now(&self) -> Now {
         let elapsed = self.started.elapsed().as_millis();
+        // The fallback is half of the maximum, so that a timeout can be added to it.
         Now { wall_ms: wall_ms(), elapsed_ms: u64::try_from(elapsed).unwrap_or(u64::MAX / 2) }
     }
 

@@ -29,6 +29,7 @@ impl Node {
         Self { data, acl, meta, children: JavaSet::with_buckets(CHILDREN_BUCKETS) }
     }
 
+    /// Creates a znode of a new server. As in the real server, its children do not count as creations.
     fn with_children(acl: Arc<[AclEntry]>, names: &[&str]) -> Self {
         let mut node = Self::new(Some(Vec::new()), acl, NodeMeta::default());
         for name in names {
@@ -70,7 +71,8 @@ pub(crate) struct Tree {
     /// Znodes by path. The root's path is "", so that the path of every other znode's parent ends before its last
     /// slash.
     nodes: HashMap<String, Node>,
-    /// The paths of ephemeral znodes by session. A session keeps its entry until it ends, even if the entry is empty.
+    /// The paths of ephemeral znodes by session. As in the real server, a session keeps its set until the session ends,
+    /// even if the set is empty.
     ephemerals: BTreeMap<i64, JavaSet>,
 }
 
@@ -78,7 +80,7 @@ impl Tree {
     /// Returns the tree of a new server: the root, and `/zookeeper` with its two children.
     pub(crate) fn new() -> Self {
         let mut config = Node::with_children(acl::read_only(), &[]);
-        // In the real server, this list has version -1.
+        // In the real server, this ACL has version -1.
         config.meta.aversion = -1;
         let nodes = HashMap::from([
             (String::new(), Node::with_children(acl::open(), &["zookeeper"])),
@@ -99,7 +101,8 @@ impl Tree {
         let (parent, name) = path.rsplit_once('/')?;
         let parent = self.nodes.get_mut(key(parent))?;
         parent.children.insert(name);
-        // The counter is never lowered: at its end, it stays at 2147483647 (ZOOKEEPER-3249).
+        // The counter is never lowered: after 2147483647, `parent_creations` is negative, and the counter stays
+        // (ZOOKEEPER-3249). As in the real server, `pzxid` then stays too.
         if parent_creations > parent.meta.creations {
             parent.meta.creations = parent_creations;
             parent.meta.pzxid = zxid;
@@ -130,7 +133,8 @@ impl Tree {
         true
     }
 
-    /// Removes and returns a znode without children, as if it had never been created.
+    /// Removes and returns a znode without children, as if it had never been created, except that an ephemeral znode
+    /// stays listed for its session. A simulation thus makes a server that has lost a transaction.
     pub(crate) fn take_out(&mut self, path: &str) -> Option<Node> {
         let (parent, name) = path.rsplit_once('/')?;
         let node = self.nodes.remove(path)?;
@@ -178,13 +182,14 @@ impl Tree {
         Some(node.stat())
     }
 
-    /// Returns the paths of a session's znodes, in the order in which the real server deletes and lists them.
+    /// Returns the paths of a session's znodes, in the order in which the real server deletes and lists them: it uses a
+    /// clone of its set (`DataTree.getEphemerals`).
     pub(crate) fn ephemerals_of(&self, session: i64) -> Vec<String> {
         self.ephemerals.get(&session).map(JavaSet::list_of_clone).unwrap_or_default()
     }
 
-    /// Forgets a session whose znodes have been deleted.
-    pub(crate) fn forget_session(&mut self, session: i64) {
+    /// Removes the set of a session that ends. The caller has deleted the znodes, so the set is empty.
+    pub(crate) fn remove_ephemeral_set(&mut self, session: i64) {
         self.ephemerals.remove(&session);
     }
 
@@ -219,14 +224,15 @@ impl Tree {
         self.nodes.keys().filter(|path| path.starts_with(&prefix)).count() + root
     }
 
-    /// Returns the sessions that have or had ephemeral znodes, with the paths of their present ephemeral znodes.
+    /// Returns the sessions that have or had ephemeral znodes, and have not ended, with the paths of the ephemeral
+    /// znodes that exist.
     pub(crate) fn ephemerals(&self) -> impl Iterator<Item = (i64, Vec<String>)> {
         self.ephemerals.iter().map(|(session, paths)| (*session, paths.list()))
     }
 
-    /// Returns the total length of all paths and data, in bytes.
+    /// Returns the total length of all paths and data, in bytes, as the real server counts it.
     pub(crate) fn approximate_size(&self) -> usize {
-        // The real server counts the root's second name "/" too.
+        // The length of the root's second name "/".
         let mut size = 1;
         for (path, node) in &self.nodes {
             size += path.len() + node.data.as_ref().map_or(0, Vec::len);
@@ -322,7 +328,7 @@ mod tests {
         tree.delete("/a", 3);
         assert!(tree.ephemerals_of(5).is_empty());
         assert_eq!(tree.ephemerals().count(), 2);
-        tree.forget_session(5);
+        tree.remove_ephemeral_set(5);
         assert_eq!(tree.ephemerals().count(), 1);
     }
 

@@ -35,8 +35,8 @@ pub(crate) enum WatchMode {
 
 /// The watches of one kind: on data and existence, or on children.
 ///
-/// As in 3.8, a connection has one watch on a path: a later watch replaces an earlier one, even a one-shot watch a
-/// persistent one.
+/// As in ZooKeeper 3.8, a connection has one watch on a path. A later watch replaces an earlier one, even if the later
+/// one is a one-shot watch and the earlier one is persistent.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     by_path: BTreeMap<String, BTreeMap<ConnectionId, WatchMode>>,
@@ -89,9 +89,9 @@ impl Watches {
 
     /// Returns true if any connection has a watch on the path, as the real server does for `checkWatches`.
     ///
-    /// Java throws an exception when it looks for the parent of a name without a slash. It always looks for the path's
-    /// own parent, and for all ancestors if the path has no watch but there is a recursive watch anywhere. For an empty
-    /// path, it looks for nothing.
+    /// The real server looks for the parent of the path, and if the path has no watch but there is a recursive watch
+    /// anywhere, for all ancestors. For an empty path, it looks for nothing. When it looks for the parent of a name
+    /// without a slash, Java throws an exception, which the client sees as MarshallingError.
     pub(crate) fn any_on(&self, path: &str) -> Result<bool, ErrorCode> {
         if path.is_empty() {
             return Ok(false);

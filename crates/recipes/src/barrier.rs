@@ -3,21 +3,23 @@
 //!
 //! Each member has a znode in the barrier's path. A member that finds enough of these znodes creates the znode `ready`,
 //! if a quorum confirms that all of them exist: so there is a moment at which that many members are present. `ready`
-//! contains the largest sequence among them, and all members up to that sequence are inside. So a member that comes
+//! contains the largest sequence among them, and all members up to that sequence are inside. So a member that joins
 //! later knows that it is not inside, and waits for the next round.
 //!
-//! To leave, a member deletes its znode. It has left when the znodes of all others inside are gone, including the
-//! znodes of dead members. Then `ready` is deleted, and the next round can begin.
+//! To leave, a member deletes its znode, and then waits until the znodes of all others inside are gone. (The znode of a
+//! dead member goes with its session.) Then the member deletes `ready`, which begins the next round.
 //!
-//! A round is identified by the last write to the barrier's path. `ready` is created only if the round is still the one
-//! that was read, and it is deleted in one transaction with the write that begins the next round. So a late member can
-//! neither open a barrier that others have already left, nor delete the `ready` of another round.
+//! A round is identified by the last write to the data of the barrier's path. `ready` is created only if the round is
+//! still the one that was read, and it is deleted in one transaction with the write that begins the next round. So a
+//! member with an outdated reading can neither open a barrier that others have already left, nor delete the `ready` of
+//! another round.
 //!
-//! All members of a barrier must name the same size: that of the first existing znode that names one or, once `ready`
-//! exists, the size in `ready`. A member that names a different size is refused, and not counted.
+//! All members of a barrier must name the same size in the names of their znodes. The first existing znode that names a
+//! size decides which; once `ready` exists, the size in `ready` does. A member that names a different size is refused,
+//! and not counted.
 //!
 //! A member is inside only while its session's lease runs. Until the lease ends, its znode exists, so no other member
-//! is notified that it has left. A server that still shows a deleted znode does not keep a member waiting forever,
+//! is notified that all have left. A server that still shows a deleted znode does not keep a member waiting forever,
 //! because the member asks a quorum. But if a server lost the transaction that created a member's znode, or if the
 //! znode was deleted by force, others may be notified that all have left while that member is still inside.
 
@@ -27,8 +29,8 @@ use crate::session::LeasedSession;
 use crate::{Moment, Queue, Sequence, Ticket};
 use std::num::NonZeroU32;
 
-/// One use of a barrier, identified by the zxid of the last write to the barrier's path. A new round begins each time
-/// that all members have left.
+/// One use of a barrier, identified by the zxid of the last write to the data of the barrier's path (the mzxid). A new
+/// round begins each time that all members have left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Round(pub i64);
 
@@ -38,7 +40,7 @@ pub struct Reading {
     pub round: Round,
     /// The size that all members must name; `None` if neither `ready` nor a znode names a size.
     pub size: Option<NonZeroU32>,
-    /// The members that count: all whose znodes name this size, or no size.
+    /// The members that count: all whose znodes name the size in `size`, or no size.
     pub members: Queue,
     /// The sequence in `ready`: all members up to it are inside. `None` if `ready` does not exist.
     pub ready: Option<Sequence>,
@@ -106,20 +108,21 @@ enum Stage {
     NoSession,
     /// The own znode is being created.
     Joining,
-    /// The barrier is not open yet, or others are inside. `present` is the number of members at the last reading, and
-    /// `watched` the znode of a member ahead on which there is a watch.
+    /// The barrier is not open yet, or others are inside. `present` is the number of members at the last reading,
+    /// including those inside; `None` before the first reading. `watched` is the nearest znode ahead, if it is watched:
+    /// only while others are inside.
     Waiting { ticket: Ticket, present: Option<usize>, watched: Option<Sequence> },
-    /// The barrier is open, but too little of the session's lease is left to enter.
-    Open { ticket: Ticket, inside: Inside },
+    /// The barrier is open for this member, but too little of the session's lease is left to enter.
+    Open { ticket: Ticket, insiders: Insiders },
     /// The member is inside.
-    Inside { ticket: Ticket, inside: Inside },
+    Inside { ticket: Ticket, insiders: Insiders },
     /// The own znode is being deleted. After that, the member waits until all others have left.
-    Leaving { ticket: Ticket, inside: Inside },
-    /// The own znode is gone, but others may still be inside. `watched` is the last member inside, on whose znode there
-    /// is a watch.
-    Outside { inside: Inside, watched: Option<Sequence> },
+    Leaving { ticket: Ticket, insiders: Insiders },
+    /// The own znode is gone, but others may still be inside. `watched` is the one of them with the largest sequence,
+    /// if its znode is watched.
+    Outside { insiders: Insiders, watched: Option<Sequence> },
     /// Like `Outside`, but without a session to read the barrier.
-    OutsideNoSession(Inside),
+    OutsideNoSession(Insiders),
     /// The member gave up, was refused, or lost its lease. The end was reported, but the znode is not deleted yet.
     /// `None` while the znode is still being created.
     Withdrawing(Option<Ticket>),
@@ -129,15 +132,15 @@ enum Stage {
 
 /// The members inside a barrier in one round: all with a sequence up to `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Inside {
+struct Insiders {
     round: Round,
     last: Sequence,
 }
 
-impl Inside {
-    /// Returns the last of these members that this reading still shows; `None` if all have left.
+impl Insiders {
+    /// Returns the largest sequence of these members that this reading still shows; `None` if all have left.
     fn last_present(self, reading: &Reading) -> Option<Sequence> {
-        // A later round begins only when all have left.
+        // The reading is of a later round, which begins only when all have left.
         if reading.round != self.round {
             return None;
         }
@@ -155,7 +158,7 @@ impl Recipe for Barrier {
     fn on_session_opened(&mut self) -> Vec<Effect> {
         match self.stage {
             Stage::NoSession => self.join(),
-            Stage::OutsideNoSession(inside) => self.wait_outside(inside),
+            Stage::OutsideNoSession(insiders) => self.wait_outside(insiders),
             _ => vec![],
         }
     }
@@ -170,10 +173,11 @@ impl Recipe for Barrier {
                 self.stage = Stage::Over;
                 vec![Effect::Ended(End::Lost(Loss::SessionEnded))]
             }
-            Stage::Leaving { inside, .. }
-            | Stage::Outside { inside, .. }
-            | Stage::OutsideNoSession(inside) => {
-                self.stage = Stage::OutsideNoSession(inside);
+            // The own znode, if it still existed, ended with the session.
+            Stage::Leaving { insiders, .. }
+            | Stage::Outside { insiders, .. }
+            | Stage::OutsideNoSession(insiders) => {
+                self.stage = Stage::OutsideNoSession(insiders);
                 vec![]
             }
             Stage::Withdrawing(_) | Stage::Over => {
@@ -196,10 +200,12 @@ impl Recipe for Barrier {
             Stage::Waiting { ticket, .. } | Stage::Open { ticket, .. } => {
                 self.withdraw(ticket, End::Released)
             }
-            Stage::Inside { ticket, inside } => {
-                self.stage = Stage::Leaving { ticket, inside };
+            // The end is reported later, when all others have left, too.
+            Stage::Inside { ticket, insiders } => {
+                self.stage = Stage::Leaving { ticket, insiders };
                 vec![Effect::Do(Action::Leave(ticket))]
             }
+            // The member is leaving or has left already.
             _ => vec![],
         }
     }
@@ -219,8 +225,9 @@ impl Recipe for Barrier {
         _sent_at: Moment,
         now: Moment,
     ) -> Vec<Effect> {
-        if let Stage::Open { ticket, inside } = self.stage {
-            self.enter(session, now, ticket, inside);
+        // The commit may have renewed the lease.
+        if let Stage::Open { ticket, insiders } = self.stage {
+            self.enter(session, now, ticket, insiders);
         }
         vec![]
     }
@@ -244,6 +251,7 @@ impl Recipe for Barrier {
                 _ => vec![],
             },
             Event::Left => self.on_left(),
+            // Only locks need these.
             Event::QueueRead(_) | Event::Watched(_) => vec![],
         }
     }
@@ -278,6 +286,7 @@ impl Recipe for Barrier {
         Some(match self.stage {
             Stage::NoSession | Stage::Joining => HoldingState::Gathering { present: None },
             Stage::Waiting { present, .. } => HoldingState::Gathering { present },
+            // The barrier opened when at least this many members were present.
             Stage::Open { .. } => {
                 HoldingState::Gathering { present: Some(self.size.get() as usize) }
             }
@@ -309,18 +318,19 @@ impl Barrier {
         vec![Effect::Ended(end), Effect::Do(Action::Leave(ticket))]
     }
 
-    /// Enters the open barrier if enough of the session's lease is left, and otherwise after the next heartbeat.
-    fn enter(&mut self, session: &LeasedSession, now: Moment, ticket: Ticket, inside: Inside) {
+    /// Enters the open barrier if enough of the session's lease is left, and otherwise once a committed heartbeat has
+    /// renewed the lease.
+    fn enter(&mut self, session: &LeasedSession, now: Moment, ticket: Ticket, insiders: Insiders) {
         self.stage = if session.has_enough_lease(now) {
-            Stage::Inside { ticket, inside }
+            Stage::Inside { ticket, insiders }
         } else {
-            Stage::Open { ticket, inside }
+            Stage::Open { ticket, insiders }
         };
     }
 
     /// Begins to wait outside until all others have left.
-    fn wait_outside(&mut self, inside: Inside) -> Vec<Effect> {
-        self.stage = Stage::Outside { inside, watched: None };
+    fn wait_outside(&mut self, insiders: Insiders) -> Vec<Effect> {
+        self.stage = Stage::Outside { insiders, watched: None };
         vec![Effect::Do(Action::Read)]
     }
 
@@ -355,7 +365,7 @@ impl Barrier {
 
     fn on_left(&mut self) -> Vec<Effect> {
         match self.stage {
-            Stage::Leaving { inside, .. } => self.wait_outside(inside),
+            Stage::Leaving { insiders, .. } => self.wait_outside(insiders),
             Stage::Withdrawing(_) => {
                 self.stage = Stage::Over;
                 vec![]
@@ -369,13 +379,15 @@ impl Barrier {
             Stage::Waiting { ticket, watched, .. } => {
                 self.on_read_waiting(session, now, reading, ticket, watched)
             }
-            Stage::Outside { inside, watched } => self.on_read_outside(reading, inside, watched),
+            Stage::Outside { insiders, watched } => {
+                self.on_read_outside(reading, insiders, watched)
+            }
             _ => vec![],
         }
     }
 
-    /// Enters if the barrier is open for this member. If it is open for others, ends their round once they are gone. If
-    /// it is not open, opens it once enough members are present.
+    /// Enters if the barrier is open for this member. If the barrier is open only for earlier members, ends their round
+    /// once they are gone. If the barrier is not open, opens it once enough members are present.
     fn on_read_waiting(
         &mut self,
         session: &LeasedSession,
@@ -391,6 +403,7 @@ impl Barrier {
         {
             return self.withdraw(ticket, End::Refused { found: HoldingSpec::Barrier(found) });
         }
+        // The own znode is lost: a reading without it is delivered only if a quorum agrees.
         if !reading.members.iter().any(|member| member == own) {
             return self.join();
         }
@@ -399,18 +412,21 @@ impl Barrier {
         let to_watch = match reading.ready {
             // The barrier is open for this member.
             Some(last) if own <= last => {
-                self.enter(session, now, ticket, Inside { round, last });
+                self.enter(session, now, ticket, Insiders { round, last });
                 return vec![];
             }
-            // Others are inside, or died there. Each waiting member watches the member ahead of it, so the first one is
-            // notified when the last member inside is gone. It ends their round when all are gone.
+            // The barrier is open for earlier members, which are inside or died there. If all are gone, end their
+            // round: those that died cannot. Watch only the nearest member ahead, so that the end of a znode wakes one
+            // waiting member. For the first of them, the nearest one ahead is the insider with the largest sequence.
             Some(last) => {
-                let inside = Inside { round, last };
-                if inside.last_present(reading).is_none() {
+                let insiders = Insiders { round, last };
+                if insiders.last_present(reading).is_none() {
                     effects.push(Effect::Do(Action::EndRound(round)));
                 }
                 reading.members.iter().filter(|member| *member < own).last()
             }
+            // The barrier is not open. Each member reads it after joining, so the one that completes the size opens it.
+            // The others need no watch but that of `ready`, which each reading sets.
             None => {
                 if present >= self.size.get() as usize {
                     let size = self.size;
@@ -429,21 +445,23 @@ impl Barrier {
         effects
     }
 
-    /// Waits for the last member inside to leave. Once all have left, ends the round, and then reports the end.
+    /// Waits until all others inside have left, by watching the one with the largest sequence. Then ends the round, and
+    /// reports the end after the next reading.
     fn on_read_outside(
         &mut self,
         reading: &Reading,
-        inside: Inside,
+        insiders: Insiders,
         watched: Option<Sequence>,
     ) -> Vec<Effect> {
-        match inside.last_present(reading) {
+        match insiders.last_present(reading) {
             Some(last) => {
-                self.stage = Stage::Outside { inside, watched: Some(last) };
+                self.stage = Stage::Outside { insiders, watched: Some(last) };
                 if watched == Some(last) { vec![] } else { vec![Effect::Do(Action::Watch(last))] }
             }
             // End the round before reporting that all have left, so that the caller can use the barrier again at once.
-            None if reading.round == inside.round && reading.ready.is_some() => {
-                vec![Effect::Do(Action::EndRound(inside.round))]
+            // After the request, the barrier is read again.
+            None if reading.round == insiders.round && reading.ready.is_some() => {
+                vec![Effect::Do(Action::EndRound(insiders.round))]
             }
             None => {
                 self.stage = Stage::Over;

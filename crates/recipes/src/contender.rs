@@ -1,4 +1,5 @@
-//! A contender: a session's place in a queue. It keeps track of the contenders ahead, and of whether this one holds.
+//! A contender: a session's place in a queue. It keeps track of the contenders ahead, and of whether this contender
+//! holds.
 //!
 //! A contender holds while no other is ahead of it and its session's lease runs. The election and the locks are both
 //! built on it: for a member of an election, to hold means to lead; for a lock, it means to own the lock.
@@ -18,18 +19,19 @@ pub(crate) struct Contender {
 /// The state of a contender, from joining the queue to holding.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum ContenderState {
-    /// The queue is being read. If this contender was already behind others, those are kept, to ignore znodes in the
-    /// reading that have a smaller sequence than the head of that time: nobody can join ahead of the head.
+    /// The queue is being read. `Some` has the contenders that were ahead at the last reading. Nobody can join ahead of
+    /// their head, so znodes with a smaller sequence in the next reading are ignored.
     Locating(Option<Predecessors>),
     /// These contenders are ahead.
     Behind(Predecessors),
-    /// First, but no quorum has lately confirmed that the session lives. The claim was sent at `sent_at`, and this
+    /// First, but no quorum has confirmed yet that this contender may hold. The claim was sent at `sent_at`, and this
     /// contender holds once a quorum has acknowledged it.
     Claiming { sent_at: Moment },
-    /// First in the last reading, but a quorum refused the claim: another contender holds, and the connected server
-    /// does not show it.
+    /// The connected server shows no contender ahead, but a quorum refused the claim: a contender ahead, which that
+    /// server does not show, owns the claim znode, or an unknown client does.
     Refused,
-    /// First, and the session's lease was running when this contender began to hold.
+    /// First, and the session's lease was running when this contender began to hold. The lease may have run out since:
+    /// see [`Contender::holds_for`].
     Holding(AcquiredBy),
 }
 
@@ -47,10 +49,12 @@ pub enum AcquiredBy {
 /// The owner of the claim znode because of which a quorum refused this contender's claim or renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClaimOwner {
-    /// The contender with this ticket: its session lives, and it has not withdrawn its claim.
+    /// The contender with this ticket. The session that made the claim lives, since the claim znode ends with it.
     Contender(Ticket),
     /// The claim was created by a client that is not a contender.
     Unknown,
+    /// A session whose claim znode the connected server does not show: that server has lost a transaction.
+    NotShown,
     /// No owner: this contender's claim was acknowledged, but its claim znode has been deleted since.
     Gone,
 }
@@ -62,8 +66,8 @@ pub(crate) enum AfterRefusal {
     Ignored,
     /// The owner of the claim is ahead: this contender keeps its place and waits.
     Wait,
-    /// A contender behind this one owns the claim, or may have owned it in between. Its token is larger, and tokens must
-    /// grow from holder to holder, so this contender must leave the queue.
+    /// A contender behind this one owns the claim, or may have owned it in between. Its token is larger, and tokens
+    /// must grow from holder to holder, so this contender must leave the queue.
     Leave,
 }
 
@@ -72,10 +76,10 @@ pub(crate) enum AfterRefusal {
 pub(crate) enum AfterQueueRead {
     /// This contender already claims or holds, so the reading is outdated.
     Ignored,
-    /// No contender is ahead. The caller must claim.
+    /// No contender is ahead. The caller must claim; a lock may hold at once by its session's lease instead.
     First,
     /// Other contenders are ahead, the first of which is `head`. The caller must set a watch on `watch`, which is the
-    /// predecessor; `None` if it is watched already.
+    /// predecessor; `None` if the predecessor is the same as before, and so is watched already.
     Behind { watch: Option<Sequence>, head: Sequence },
     /// The own znode is not in the queue. The caller must join again.
     Missing,
@@ -95,8 +99,7 @@ pub(crate) enum AfterPredecessorGone {
     Hold,
 }
 
-/// The result of [`Contender::on_head_gone`], for a contender that is not right behind the head: the caller's next
-/// step.
+/// The result of [`Contender::on_head_gone`]: the caller's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AfterHeadGone {
     /// The znode was not the known head.
@@ -104,7 +107,8 @@ pub(crate) enum AfterHeadGone {
     /// The member with this sequence was right behind the gone head, so it is the head now: no member can have joined
     /// between them. The caller must read its znode.
     Read(Sequence),
-    /// The new head is not known. The caller must read the queue with the next heartbeat.
+    /// The new head is not known. The caller must read the queue with the next heartbeat. A contender right behind the
+    /// gone head has no other ahead: it waits until its watch reports the same.
     Unknown,
 }
 
@@ -118,7 +122,8 @@ impl Contender {
         self.ticket
     }
 
-    /// Returns the members ahead, if they are known.
+    /// Returns the members ahead; `None` if no member is ahead, or if it is not known which, as while the queue is
+    /// read.
     pub(crate) fn predecessors(&self) -> Option<&Predecessors> {
         match &self.state {
             ContenderState::Behind(predecessors) => Some(predecessors),
@@ -126,11 +131,14 @@ impl Contender {
         }
     }
 
+    /// Returns true if no contender is ahead, as far as is known, so that this one claims or holds. False after a
+    /// refusal, because another may be ahead.
     pub(crate) fn is_first(&self) -> bool {
         matches!(self.state, ContenderState::Claiming { .. } | ContenderState::Holding(_))
     }
 
-    /// Returns how this contender began to hold, if it has.
+    /// Returns how this contender began to hold; `None` if it has not begun. It need not hold any longer: for that, see
+    /// [`Self::holds_for`].
     pub(crate) fn acquired_by(&self) -> Option<AcquiredBy> {
         match self.state {
             ContenderState::Holding(acquired_by) => Some(acquired_by),
@@ -143,7 +151,7 @@ impl Contender {
         self.state == ContenderState::Refused
     }
 
-    /// Returns how much longer this contender holds, if it does.
+    /// Returns how much longer this contender holds; `None` if it has not begun to hold, or its lease has run out.
     pub(crate) fn holds_for(&self, session: &LeasedSession, now: Moment) -> Option<Duration> {
         let ContenderState::Holding(_) = self.state else { return None };
         session.lease_left(now)
@@ -154,7 +162,7 @@ impl Contender {
         self.predecessors().is_some_and(Predecessors::predecessor_is_head)
     }
 
-    /// Returns the purpose of this contender's heartbeats; `None` while it sends none.
+    /// Returns the purpose of this contender's heartbeats, which its place decides; `None` while the queue is read.
     pub(crate) fn duty(&self) -> Option<Duty> {
         match &self.state {
             ContenderState::Locating(_) => None,
@@ -168,7 +176,8 @@ impl Contender {
 
     /// Returns true if `leader`, the ticket of an announced leader, has a smaller sequence than all members in the last
     /// listing of the queue. Then that leader has left since it was announced, or the server that listed the queue does
-    /// not show it.
+    /// not show it. False if its token is larger than the own one: such a leader cannot be ahead, so it is not looked
+    /// for.
     pub(crate) fn is_ahead_of_queue(&self, leader: Ticket) -> bool {
         leader.token < self.ticket.token
             && self.predecessors().is_some_and(|ahead| ahead.is_before_head(leader))
@@ -181,6 +190,7 @@ impl Contender {
 
     /// Finds this contender's place in a listing of the queue.
     pub(crate) fn on_queue_read(&mut self, queue: Queue) -> AfterQueueRead {
+        // The contenders that were known to be ahead, and the predecessor that is watched.
         let (known, watched) = match &self.state {
             ContenderState::Locating(known) => (known.as_ref(), None),
             ContenderState::Behind(known) => (Some(known), Some(known.predecessor)),
@@ -190,7 +200,7 @@ impl Contender {
             }
         };
         // Ignore znodes that sort before the known head: ZooKeeper assigns growing sequences, so they were created by
-        // hand.
+        // hand. If instead an earlier server did not show them, the caller finds that out and forgets the queue.
         let queue = match known {
             Some(known) => {
                 queue.iter().filter(|sequence| known.head.allows_first(*sequence)).collect()
@@ -226,7 +236,8 @@ impl Contender {
         }
     }
 
-    /// Notes the token of a znode that was read and is watched, if it is the predecessor's. Returns true if it is.
+    /// Notes the token of a znode that was read and is watched. Returns false if the znode is not the predecessor's:
+    /// then nothing is noted.
     pub(crate) fn on_predecessor_read(&mut self, read: Ticket) -> bool {
         let ContenderState::Behind(ahead) = &mut self.state else { return false };
         if ahead.predecessor != read.sequence {
@@ -258,12 +269,14 @@ impl Contender {
         if ahead.predecessor != gone {
             return AfterPredecessorGone::Ignored;
         }
+        // The head may already be noted as gone: a read can report that before the watch does.
         if ahead.head.sequence() != gone {
             self.state = ContenderState::Locating(Some(ahead.clone()));
             return AfterPredecessorGone::ReadQueue;
         }
         // A re-created path assigns the same sequences again, so only an equal token shows that the predecessor itself
-        // is gone. A token larger than the own one belongs to a znode created by hand.
+        // is gone. A token larger than the own one belongs to a znode created by hand, whose end does not show that
+        // this contender is next.
         let is_known = token.is_some() && token == ahead.predecessor_token;
         let is_older = token.is_some_and(|token| token < self.ticket.token);
         if is_known && is_older && session.has_enough_lease(now) {
@@ -295,8 +308,8 @@ impl Contender {
         }
         let next = ahead.queue.behind(gone).filter(|next| *next < own);
         match next {
-            // If the gone head was never read, many members may have died at once. Then read the queue, instead of one
-            // next head after another.
+            // Try the next member only if the gone head was read while it existed. If it was gone before, many members
+            // may have died at once, and one reading of the queue replaces the attempts to read one after the other.
             Some(next) if ahead.head_token.is_some() => {
                 ahead.head = Head::Present(next);
                 ahead.head_token = None;
@@ -315,8 +328,9 @@ impl Contender {
         self.state = ContenderState::Claiming { sent_at: now };
     }
 
-    /// Begins to hold a lock by the session's lease, and returns true, if enough of the lease is left. The caller has
-    /// read the queue and found no entry in the way. None can come later, since the queue never grows at its head.
+    /// Begins to hold a lock by the session's lease, and returns true, if enough of the lease is left. Otherwise does
+    /// nothing, and returns false. The caller has read the queue and found no entry in the way. None can come later,
+    /// since the queue never grows at its head.
     pub(crate) fn hold_by_lease(&mut self, session: &LeasedSession, now: Moment) -> bool {
         let holds = session.has_enough_lease(now);
         if holds {
@@ -326,8 +340,8 @@ impl Contender {
     }
 
     /// Handles the commit of a write to the own znode, sent at `sent_at`. Returns false if this contender held, but its
-    /// lease had run out before the answer came: the servers may already be ending the session, so the caller must
-    /// leave the queue.
+    /// lease had run out before the answer came. A lease that ran out is never renewed, because the servers may already
+    /// be ending the session: the caller must leave the queue.
     pub(crate) fn on_committed(
         &mut self,
         session: &mut LeasedSession,
@@ -338,7 +352,8 @@ impl Contender {
             return false;
         }
         session.committed(sent_at, now);
-        // Only the claim and later writes confirm that the znode contains the claim: ignore an earlier write.
+        // Only the claim and later writes confirm that the znode contains the claim: ignore an earlier write. If the
+        // answer to the claim comes too late for a lease, the commit of a later renewal makes this contender hold.
         if let ContenderState::Claiming { sent_at: claimed_at } = self.state
             && sent_at >= claimed_at
             && session.lease_left(now).is_some()
@@ -348,9 +363,9 @@ impl Contender {
         true
     }
 
-    /// Handles the refusal, by a quorum, of the claim or of a renewal, sent at `sent_at`. Another client owns the claim
-    /// znode, or the claim znode is gone. So the server that showed this contender as the first is wrong, or an unknown
-    /// client has created or deleted a znode.
+    /// Handles the refusal, by a quorum, of the claim or of a renewal, sent at `sent_at`. Another session owns the
+    /// claim znode, or the claim znode is gone. So the server that showed this contender as the first is wrong, or an
+    /// unknown client has created or deleted a znode.
     ///
     /// The answer earns no lease, since nothing was committed.
     pub(crate) fn on_claim_refused(
@@ -363,13 +378,14 @@ impl Contender {
         session.answered(sent_at, now);
         match self.state {
             ContenderState::Claiming { sent_at: claimed_at } if claimed_at <= sent_at => {}
+            // This contender held by the notification before its claim was answered, or a renewal was refused.
             ContenderState::Holding(_) => {}
             _ => return AfterRefusal::Ignored,
         }
         // Compare tokens, since a re-created path assigns the same sequences again.
         let is_ahead = match owner {
             ClaimOwner::Contender(holder) => holder.token < self.ticket.token,
-            ClaimOwner::Unknown => true,
+            ClaimOwner::Unknown | ClaimOwner::NotShown => true,
             ClaimOwner::Gone => false,
         };
         if is_ahead {

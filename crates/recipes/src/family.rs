@@ -1,4 +1,4 @@
-//! Elections of other clients: which client a znode belongs to, by its name.
+//! Elections of other clients: which client a znode belongs to, judging by its name.
 //!
 //! Each client names the znodes of its contenders in its own way, and orders all znodes in the path by its own rule. So
 //! contenders of two clients in one path form two elections: each has its own leader, or one of the clients fails.
@@ -6,10 +6,11 @@
 use crate::{Sequence, SessionId};
 use std::fmt;
 
-/// The maximum length of a contender's id as it is shown, in characters.
+/// The maximum length of a foreign contender's id as it is shown, in characters: that of a
+/// [`MemberId`](crate::MemberId).
 const LONGEST_ID: usize = 253;
 
-/// A client that elects a leader with ephemeral sequential znodes, and the pattern of their names.
+/// A client library that elects a leader with ephemeral sequential znodes. Each variant has the pattern of their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ForeignClient {
     /// `_c_<uuid>-latch-<10 digits>`
@@ -24,8 +25,8 @@ pub enum ForeignClient {
     DocumentedRecipe,
     /// `_c_<32 hexadecimal digits>-lock-<10 digits>`
     GoZookeeper,
-    /// `leader_<10 digits>`, of Bellwether's own elections with the default prefix. Foreign to a member that takes part in another
-    /// client's election
+    /// `leader_<10 digits>`, of Bellwether's own elections with the default prefix. Foreign to a member that takes part
+    /// in another client's election
     Bellwether,
 }
 
@@ -44,11 +45,12 @@ impl ForeignClient {
     /// ZooKeeper's counter has overflowed. Returns `None` if no known client has such names.
     pub fn of_name(name: &str) -> Option<(Self, i32)> {
         let (start, number) = split_number(name)?;
-        let family = if start == "n_" {
+        let client = if start == "n_" {
             Some(Self::ZookeeperRecipe)
         } else if start == OWN_PREFIX {
             Some(Self::Bellwether)
         } else if let Some(rest) = start.strip_prefix("_c_") {
+            // Both clients write `_c_` and `-lock-`, but only Curator writes hyphens into the guid.
             let is_go = rest.strip_suffix("-lock-").is_some_and(|guid| is_hex(guid, 32));
             if is_go { Some(Self::GoZookeeper) } else { Self::of_curator(rest) }
         } else if let Some(guid) = start.strip_suffix("__lock__") {
@@ -57,10 +59,11 @@ impl ForeignClient {
             let guid = start.strip_suffix("-n_")?;
             (is_uuid(guid) || is_hex(guid, 32)).then_some(Self::DocumentedRecipe)
         };
-        Some((family?, number))
+        Some((client?, number))
     }
 
-    /// Returns the Curator recipe that uses this name. `rest` is the name between `_c_` and the number.
+    /// Returns the Curator recipe that uses this name; `None` if none does. `rest` is the name between `_c_` and the
+    /// number.
     fn of_curator(rest: &str) -> Option<Self> {
         match rest.split_at_checked(36).filter(|(guid, _)| is_uuid(guid))? {
             (_, "-latch-") => Some(Self::CuratorLatch),
@@ -70,20 +73,20 @@ impl ForeignClient {
     }
 
     /// Returns the number that orders a znode of this name in the queue of the client `self`. Returns `None` if that
-    /// client ignores such a name, or if ZooKeeper's counter has overflowed, since clients then disagree about the
-    /// order.
+    /// client ignores such a name, or if ZooKeeper's counter has overflowed, since clients disagree about the order of
+    /// negative numbers.
     pub fn sequence_of(self, name: &str) -> Option<Sequence> {
-        let (family, number) = Self::of_name(name)?;
+        let (client, number) = Self::of_name(name)?;
         let is_in_queue = match self {
             // Each of these two clients also orders the other's znodes, by the number after `lock-`.
             Self::CuratorSelector | Self::GoZookeeper => {
-                matches!(family, Self::CuratorSelector | Self::GoZookeeper)
+                matches!(client, Self::CuratorSelector | Self::GoZookeeper)
             }
             Self::CuratorLatch
             | Self::Kazoo
             | Self::ZookeeperRecipe
             | Self::DocumentedRecipe
-            | Self::Bellwether => family == self,
+            | Self::Bellwether => client == self,
         };
         if is_in_queue { Sequence::new(number) } else { None }
     }
@@ -107,14 +110,15 @@ impl ForeignClient {
     /// Returns true if the guid in this name shows that a member, and not the client itself, created the znode. Always
     /// false for names of [`Self::ZookeeperRecipe`] and [`Self::Bellwether`], which have no guid.
     pub fn is_created_by_member(name: &str) -> bool {
-        // The guid is the first 32 digits of a name, without hyphens and without `_c_`.
+        // The guid is the first 32 digits of a name, without hyphens and without `_c_`. See `guid_of`: its 13th digit
+        // is the version of the UUID.
         let guid = name.strip_prefix("_c_").unwrap_or(name).bytes().filter(|b| *b != b'-');
         let guid: Vec<u8> = guid.take(32).collect();
         guid.len() == 32 && guid[12] == b'8' && guid.ends_with(MEMBER_GUID_END.as_bytes())
     }
 
-    /// Returns the id in the data of a contender's znode, as text. Control characters are replaced, and an id that is
-    /// too long is cut. `None` if the data is blank.
+    /// Returns the id of a foreign contender: the data of its znode as text. Control characters are replaced, and an id
+    /// that is too long is cut. `None` if the data is blank.
     pub fn id(data: &[u8]) -> Option<String> {
         let text = String::from_utf8_lossy(data);
         let id: String = text
@@ -150,6 +154,7 @@ const MEMBER_GUID_END: &str = "62656c6c776574";
 /// recognizes its own znodes.
 fn guid_of(session: SessionId) -> String {
     let id = format!("{:016x}", session.0);
+    // The first 8 is the version of the UUID, the second one its variant.
     format!("{}8{}8{}{MEMBER_GUID_END}", &id[..12], &id[12..15], &id[15..])
 }
 
@@ -169,19 +174,19 @@ impl fmt::Display for ForeignClient {
 }
 
 /// Splits a name before the number that ZooKeeper appended: ten digits, with a minus sign once the counter has
-/// overflowed.
+/// overflowed. `None` if the name has no such number.
 fn split_number(name: &str) -> Option<(&str, i32)> {
     let at = name.len().checked_sub(10)?;
     let is_number = name.is_char_boundary(at) && name[at..].bytes().all(|b| b.is_ascii_digit());
     let start = is_number.then(|| &name[..at])?;
     match start.strip_suffix('-') {
-        // In some clients' names, a hyphen separates the number, and is not a minus sign.
+        // A hyphen before the digits is a minus sign, unless the client writes one there in every name.
         Some(unsigned) if !ends_in_hyphen(start) => Some((unsigned, name[at - 1..].parse().ok()?)),
         Some(_) | None => Some((start, name[at..].parse().ok()?)),
     }
 }
 
-/// Returns true if this is a name, up to the number, of a client that writes a hyphen before the number.
+/// Returns true if this start of a name, up to the number, is of a client that writes a hyphen before every number.
 fn ends_in_hyphen(start: &str) -> bool {
     start.ends_with("-latch-") || start.ends_with("-lock-")
 }
@@ -205,8 +210,8 @@ mod tests {
     const UUID: &str = "6f1d2c3e-8a7b-4c5d-9e0f-112233445566";
     const HEX: &str = "6f1d2c3e8a7b4c5d9e0f112233445566";
 
-    fn name(family: ForeignClient, number: &str) -> String {
-        match family {
+    fn name(client: ForeignClient, number: &str) -> String {
+        match client {
             ForeignClient::CuratorLatch => format!("_c_{UUID}-latch-{number}"),
             ForeignClient::CuratorSelector => format!("_c_{UUID}-lock-{number}"),
             ForeignClient::Kazoo => format!("{HEX}__lock__{number}"),
@@ -219,20 +224,20 @@ mod tests {
 
     #[test]
     fn each_client_is_told_by_the_names_that_it_gives() {
-        for family in ForeignClient::ALL {
-            let told = |number| ForeignClient::of_name(&name(family, number));
-            assert_eq!(told("0000000007"), Some((family, 7)), "{family}");
-            assert_eq!(told("2147483647"), Some((family, i32::MAX)), "{family}");
-            assert_eq!(told("-2147483648"), Some((family, i32::MIN)), "{family}");
+        for client in ForeignClient::ALL {
+            let of_name = |number| ForeignClient::of_name(&name(client, number));
+            assert_eq!(of_name("0000000007"), Some((client, 7)), "{client}");
+            assert_eq!(of_name("2147483647"), Some((client, i32::MAX)), "{client}");
+            assert_eq!(of_name("-2147483648"), Some((client, i32::MIN)), "{client}");
             for number in ["", "7", "000000000x", "00000000071", "2147483648", "--000000007"] {
-                assert_eq!(told(number), None, "{family}: {number}");
+                assert_eq!(of_name(number), None, "{client}: {number}");
             }
         }
         assert_eq!(
             ForeignClient::of_name(&format!("{HEX}-n_0000000001")),
             Some((ForeignClient::DocumentedRecipe, 1))
         );
-        for unknown_client in [
+        for unknown_name in [
             "other_0000000000",
             "claim-leader_",
             "0000000000",
@@ -248,7 +253,7 @@ mod tests {
             "é000000000",
             "",
         ] {
-            assert_eq!(ForeignClient::of_name(unknown_client), None, "{unknown_client}");
+            assert_eq!(ForeignClient::of_name(unknown_name), None, "{unknown_name}");
         }
     }
 
@@ -269,16 +274,16 @@ mod tests {
     #[test]
     fn a_sessions_names_are_the_clients_and_tell_that_a_member_made_them() {
         let session = SessionId(0x0123_4567_89ab_cdef);
-        for family in ForeignClient::ALL {
-            let name = format!("{}0000000007", family.name_start(session));
-            assert_eq!(ForeignClient::of_name(&name), Some((family, 7)), "{name}");
-            assert_eq!(family.sequence_of(&name), Sequence::new(7), "{name}");
-            let tells =
-                ![ForeignClient::ZookeeperRecipe, ForeignClient::Bellwether].contains(&family);
-            assert_eq!(ForeignClient::is_created_by_member(&name), tells, "{name}");
+        for client in ForeignClient::ALL {
+            let name = format!("{}0000000007", client.name_start(session));
+            assert_eq!(ForeignClient::of_name(&name), Some((client, 7)), "{name}");
+            assert_eq!(client.sequence_of(&name), Sequence::new(7), "{name}");
+            let has_guid =
+                ![ForeignClient::ZookeeperRecipe, ForeignClient::Bellwether].contains(&client);
+            assert_eq!(ForeignClient::is_created_by_member(&name), has_guid, "{name}");
             let others = [SessionId(0x0123_4567_89ab_cdee), SessionId(-1), SessionId(0)];
-            let is_anothers = |other| family.name_start(other) != family.name_start(session);
-            assert!(others.into_iter().all(|other| is_anothers(other) == tells), "{name}");
+            let is_different = |other| client.name_start(other) != client.name_start(session);
+            assert!(others.into_iter().all(|other| is_different(other) == has_guid), "{name}");
         }
         let latch = ForeignClient::CuratorLatch.name_start(session);
         assert_eq!(latch, "_c_01234567-89ab-8cde-8f62-656c6c776574-latch-");
@@ -286,23 +291,23 @@ mod tests {
             ForeignClient::Kazoo.name_start(session),
             "0123456789ab8cde8f62656c6c776574__lock__"
         );
-        for family in ForeignClient::ALL {
-            assert!(!ForeignClient::is_created_by_member(&name(family, "0000000001")), "{family}");
+        for client in ForeignClient::ALL {
+            assert!(!ForeignClient::is_created_by_member(&name(client, "0000000001")), "{client}");
         }
         assert!(!ForeignClient::is_created_by_member(""));
     }
 
     #[test]
     fn a_queue_has_all_that_its_client_ranks_by_the_same_number() {
-        for family in ForeignClient::ALL {
+        for client in ForeignClient::ALL {
             let counted: Vec<_> = ForeignClient::ALL
                 .into_iter()
-                .filter(|other| family.sequence_of(&name(*other, "0000000012")).is_some())
+                .filter(|other| client.sequence_of(&name(*other, "0000000012")).is_some())
                 .collect();
-            let numbers = [ForeignClient::CuratorSelector, ForeignClient::GoZookeeper];
-            let expected = if numbers.contains(&family) { numbers.to_vec() } else { vec![family] };
-            assert_eq!(counted, expected, "{family}");
-            assert_eq!(family.sequence_of(&name(family, "-2147483648")), None, "{family}");
+            let both = [ForeignClient::CuratorSelector, ForeignClient::GoZookeeper];
+            let expected = if both.contains(&client) { both.to_vec() } else { vec![client] };
+            assert_eq!(counted, expected, "{client}");
+            assert_eq!(client.sequence_of(&name(client, "-2147483648")), None, "{client}");
         }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) struct HeartbeatHistory {
 /// The regularity of heartbeats at one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Regularity {
-    /// Since this moment, no two heartbeats reached the servers further apart than the interval.
+    /// Since this moment, no two consecutive heartbeats reached the servers further apart than the interval.
     since: Moment,
     /// Whether the servers' leader surely knew at that moment that the session lives. Otherwise heartbeats have to be
     /// regular for the whole window before they earn a lease.
@@ -39,11 +39,11 @@ struct Regularity {
 impl HeartbeatHistory {
     /// Begins with a request sent at `sent_at`, which opened the session, or resumed it while it was known to live.
     pub(crate) fn begun(sent_at: Moment) -> Self {
-        Self::from(Regularity { since: sent_at, known_to_leader: true }, sent_at)
+        Self::with_both(Regularity { since: sent_at, known_to_leader: true }, sent_at)
     }
 
     /// Begins with the same regularity at both intervals.
-    fn from(regularity: Regularity, last_sent: Moment) -> Self {
+    fn with_both(regularity: Regularity, last_sent: Moment) -> Self {
         Self { last_sent, last_confirmed: last_sent, normal: regularity, double: regularity }
     }
 
@@ -70,18 +70,20 @@ impl HeartbeatHistory {
         if known_until.is_some_and(|until| answered_at < until) {
             Self::begun(sent_at)
         } else {
-            Self::from(Regularity { since: answered_at, known_to_leader: false }, sent_at)
+            Self::with_both(Regularity { since: answered_at, known_to_leader: false }, sent_at)
         }
     }
 
     /// Returns the moment until which the session surely lives, given its timeout and how regular its heartbeats have
-    /// been; `None` if nothing is known. A resumption that is answered before that moment comes in time.
+    /// been; `None` if nothing is known. After a resumption that is answered before that moment, heartbeats count as
+    /// regular at once.
     pub(crate) fn known_until(&self, timeout: Duration, margins: &Margins) -> Option<Moment> {
         let mut known_until: Option<Moment> = None;
         for interval in HeartbeatInterval::ALL {
             if self.is_regular(interval, margins)
                 && let Some(duration) = margins.for_interval(interval).lease_duration(timeout)
             {
+                // For the duration of a lease after a confirmed heartbeat was sent, the session surely lives.
                 known_until = known_until.max(Some(self.last_confirmed.after(duration.0)));
             }
         }
@@ -112,13 +114,14 @@ impl HeartbeatHistory {
         Self { last_confirmed: self.last_confirmed.max(sent_at), ..self }
     }
 
-    /// Returns true if a heartbeat sent now would come within an interval of the previous one, with half of the
-    /// interval left for its answer.
+    /// Returns true if a heartbeat sent now would leave at least half of the interval for its answer, so that
+    /// heartbeats can stay regular.
     pub(crate) fn is_unbroken(&self, now: Moment, margins: &Margins) -> bool {
         now.since(self.last_sent) < margins.heartbeat / 2
     }
 
-    /// Returns the shortest interval at which heartbeats have been regular, if any.
+    /// Returns the shortest interval at which heartbeats have been regular, which earns the longest lease; `None` if
+    /// they have not been regular at any.
     pub(crate) fn interval(&self, margins: &Margins) -> Option<HeartbeatInterval> {
         HeartbeatInterval::ALL.into_iter().find(|interval| self.is_regular(*interval, margins))
     }

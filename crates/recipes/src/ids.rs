@@ -20,7 +20,8 @@ pub struct SessionId(pub i64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FencingToken(pub u64);
 
-/// Identifies a member's own znode, by its place in the queue and by the fencing token under which the member holds.
+/// Identifies a contender's znode, by its sequence, which is its place in the queue, and by the fencing token under
+/// which the contender holds. A re-created path assigns the same sequences again, so the sequence alone is not enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     pub sequence: Sequence,
@@ -28,8 +29,8 @@ pub struct Ticket {
 }
 
 impl MemberId {
-    /// Returns `None` unless the name is 1 to 253 visible ASCII characters, because it appears in logs and is compared
-    /// with host names.
+    /// Returns `None` unless the name is 1 to 253 visible ASCII characters: it appears in logs, and it may be a host
+    /// name, which has at most 253.
     pub fn new(name: &str) -> Option<Self> {
         let visible = name.chars().all(|c| c.is_ascii_graphic());
         (visible && (1..=253).contains(&name.len())).then(|| Self(name.into()))
@@ -44,7 +45,8 @@ impl Sequence {
     /// The largest sequence. After it, ZooKeeper's counter overflows, and the numbers in names are negative or repeat.
     pub const LAST: i32 = i32::MAX;
 
-    /// Returns `None` for a negative number: the counter has overflowed, so a smaller number is not an older znode.
+    /// Returns `None` for a negative number: the counter has overflowed, so a smaller number no longer means an older
+    /// znode.
     pub fn new(number: i32) -> Option<Self> {
         (number >= 0).then_some(Self(number))
     }
@@ -53,7 +55,8 @@ impl Sequence {
         self.0
     }
 
-    /// Parses the sequence from a znode's name; `None` unless the name is the prefix followed by ten digits.
+    /// Parses the sequence from a znode's name; `None` unless the name is the prefix followed by ten digits, and the
+    /// number is at most [`Self::LAST`].
     pub fn of_name(name: &str, prefix: &str) -> Option<Self> {
         let digits = name.strip_prefix(prefix)?;
         if digits.len() != 10 || !digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -87,8 +90,9 @@ impl fmt::Display for SessionId {
 }
 
 impl Ticket {
-    /// Returns true if the sequences of the two tickets are in the same order as their tokens. They always are, unless
-    /// a znode was created by hand, with a sequence that its creator chose instead of ZooKeeper.
+    /// Returns true if the sequences of the two tickets are in the same order as their tokens, or both are equal. In
+    /// one queue they always are, unless a znode was created by hand, with a sequence that its creator chose instead of
+    /// ZooKeeper.
     pub fn is_in_order_with(self, other: Self) -> bool {
         self.sequence.cmp(&other.sequence) == self.token.cmp(&other.token)
     }
@@ -109,7 +113,7 @@ mod tests {
         let number = |name| Sequence::of_name(name, "leader_").map(Sequence::number);
         assert_eq!(number("leader_0000000007"), Some(7));
         assert_eq!(number("leader_2147483647"), Some(Sequence::LAST));
-        for unknown_client in [
+        for name in [
             "leader_",
             "leader_foo",
             "leader_123",
@@ -123,7 +127,7 @@ mod tests {
             "0000000007",
             "",
         ] {
-            assert_eq!(number(unknown_client), None, "{unknown_client}");
+            assert_eq!(number(name), None, "{name}");
         }
     }
 

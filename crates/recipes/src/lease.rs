@@ -41,8 +41,8 @@ impl HeartbeatInterval {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LeasePolicy {
     pub(crate) margins: Margins,
-    /// The time that it takes to end the work done under a lease. A lease is useful only while more than this time and
-    /// one heartbeat are left of it.
+    /// The time that it takes to end the work done under a lease. Work begins under a lease only while more than this
+    /// time and one heartbeat are left of it.
     pub(crate) reserve: Duration,
 }
 
@@ -58,8 +58,8 @@ pub(crate) struct Lease {
 }
 
 impl Margins {
-    /// How late the servers' own timers may fire. Measured: 15 ms.
-    const JITTER: Duration = Duration::from_millis(100);
+    /// How late the servers' own timers may fire. 15 ms were measured; the rest is reserve.
+    const TIMER_MARGIN: Duration = Duration::from_millis(100);
     /// Allowance for clock drift: the rates of two machines' clocks may differ by one part in this many.
     const DRIFT: u32 = 1000;
 
@@ -71,13 +71,14 @@ impl Margins {
         }
     }
 
-    /// Returns the longest safe lease in a session of this timeout, or `None` if it would not outlast a heartbeat.
+    /// Returns the longest safe lease in a session of this timeout, or `None` if that lease would end before the next
+    /// heartbeat can renew it.
     pub fn lease_duration(&self, session_timeout: Duration) -> Option<LeaseDuration> {
         if cfg!(bellwether_without_lease) {
             return Some(LeaseDuration(WITHOUT_LEASE));
         }
         let drift = session_timeout / Self::DRIFT;
-        let margin = drift + self.window() + Self::JITTER;
+        let margin = drift + self.window() + Self::TIMER_MARGIN;
         session_timeout
             .checked_sub(margin)
             .filter(|duration| *duration > self.heartbeat)
@@ -91,8 +92,9 @@ impl Margins {
 
     /// Returns the smallest session timeout that allows a useful lease.
     pub fn least_session_timeout(&self) -> Duration {
-        // The timeout for which `lease_duration` returns just more than a heartbeat, rounded up.
-        let without_drift = 3 * self.heartbeat + self.half_tick + Self::JITTER;
+        // The timeout for which `lease_duration` returns just more than a heartbeat. That function takes off one part
+        // in DRIFT for drift, which the division adds again. The `+ 1` and the millisecond round up.
+        let without_drift = 3 * self.heartbeat + self.half_tick + Self::TIMER_MARGIN;
         without_drift * (Self::DRIFT + 1) / (Self::DRIFT - 1) + Duration::from_millis(1)
     }
 
@@ -107,13 +109,10 @@ impl Margins {
         if cfg!(bellwether_without_lease) {
             return WITHOUT_LEASE;
         }
-        // The longest time between heartbeats is divided into `parts`, and the delay is 7 to 8 of them. So half of the
-        // interval is left for the answer. A shorter delay would cost more requests and not make the lease longer.
-        let parts = match interval {
-            HeartbeatInterval::Normal => 16,
-            HeartbeatInterval::Double => 8,
-        };
-        self.heartbeat * (7 * 256 + jitter(ticket.number().unsigned_abs())) / (parts * 256)
+        // The delay is 7/16 to 8/16 of the longest time between heartbeats, so at least half of that time is left for
+        // the answer. A shorter delay would cost more requests and not make the lease longer.
+        let longest = self.for_interval(interval).heartbeat;
+        longest * (7 * 256 + jitter(ticket.number().unsigned_abs())) / (16 * 256)
     }
 
     /// Returns the number of the turn to which `moment` belongs. A turn lasts for about `every` heartbeats, and a
@@ -125,8 +124,9 @@ impl Margins {
         (moment.0 + offset).as_nanos() / period.as_nanos().max(1)
     }
 
-    /// Returns how long a member that foreign contenders keep out of the queue waits before it reads the queue again.
-    /// The delay differs between sessions, so that members do not read and join all at once.
+    /// Returns how long a member that foreign contenders keep out of the queue waits before it reads the queue again:
+    /// one to two times `heartbeat`. The delay differs between sessions, so that members do not read and join all at
+    /// once.
     pub(crate) fn recheck_delay(&self, session: SessionId) -> Duration {
         // ZooKeeper increments the low half of session ids, so that half spreads the delays.
         let count = (session.0 & 0xFFFF_FFFF).try_into().unwrap_or(0);
@@ -134,14 +134,16 @@ impl Margins {
     }
 }
 
-/// Returns how long after a heartbeat the next one is sent when heartbeats need not be regular: just before the client
-/// library would ping, which it does after 0.225 of the session timeout.
+/// Returns how long after a heartbeat the next one is sent when heartbeats need not be regular. The client library
+/// pings when it has sent nothing for 0.225 of the session timeout. The heartbeat comes just before that, and so
+/// replaces the ping.
 pub(crate) fn idle_delay(ticket: Sequence, session_timeout: Duration) -> Duration {
     let longest = session_timeout * 22 / 100;
+    // The delay is 63/64 to 64/64 of the longest, so that members do not send all at once.
     longest * (63 * 256 + jitter(ticket.number().unsigned_abs())) / (64 * 256)
 }
 
-/// Returns a number from 0 to 255, far from the result for the next ticket or session.
+/// Returns a number from 0 to 255, far from the result for the next ticket or session (Fibonacci hashing).
 fn jitter(number: u32) -> u32 {
     number.wrapping_mul(0x9E37_79B9) >> 24
 }
@@ -163,8 +165,8 @@ impl LeasePolicy {
         duration.filter(|duration| duration.0 > self.enough())
     }
 
-    /// Returns the part of a lease that must be left to begin work under it: a shorter remainder could end before it is
-    /// renewed.
+    /// Returns the part of a lease that must be left to begin work under it. If a shorter part were left, the work
+    /// would have to be ended before the next heartbeat can renew the lease.
     pub(crate) fn enough(&self) -> Duration {
         self.margins.heartbeat + self.reserve
     }
@@ -189,8 +191,8 @@ impl Lease {
         self.interval
     }
 
-    /// Shortens the lease to `duration`, counted from its start, unless it is shorter already. With `None`, it ends at
-    /// its start.
+    /// Shortens the lease to `duration`, counted from its start, unless it is shorter already. With `None`, when no
+    /// lease is useful any longer, it ends at its start.
     pub(crate) fn cut_to(self, duration: Option<LeaseDuration>) -> Self {
         let duration = duration.map_or(Duration::ZERO, |duration| duration.0);
         Self { until: self.until.min(self.since.after(duration)), ..self }

@@ -1,5 +1,5 @@
-//! The place of one holding, which is a requested lock or barrier, among the znodes of that lock or barrier: the
-//! actions that the runner performs for it, and the events that the runner reports to it.
+//! The place of one holding (a requested lock or barrier) among the znodes of that lock or barrier: the events of the
+//! place, which the runner reports, and the actions on these znodes, which the runner performs.
 
 use crate::barrier::{Reading, Round};
 use crate::holding::{End, HoldingSpec, HoldingState};
@@ -14,7 +14,7 @@ pub enum Event {
     /// The own znode exists. A quorum committed the create that was sent at `sent_at`; `None` if the outcome of the
     /// create was unknown, and the znode was found by a search.
     Joined { ticket: Ticket, sent_at: Option<Moment> },
-    /// The own znode was deleted by force, although the session is still alive.
+    /// The own znode was deleted by force, or an operator marked it as broken, although the session is still alive.
     TicketLost(Ticket),
     /// The answer to [`Action::Read`] for a lock: the entries of its queue. The reading may already be outdated.
     QueueRead(Vec<LockEntry>),
@@ -25,8 +25,8 @@ pub enum Event {
     BarrierChanged,
     /// The answer to [`Action::Watch`]: the znode exists, has this ticket, and is watched.
     Watched(Ticket),
-    /// The znode with this sequence is gone. The token is the one that the znode had when it was watched; `None` if it
-    /// was never read.
+    /// The znode with this sequence is gone, or must be ignored because it is not ephemeral. The token is the one that
+    /// the znode had when it was watched; `None` if no ephemeral znode with this sequence was read.
     Gone { sequence: Sequence, token: Option<FencingToken> },
     /// The own znode is deleted, as [`Action::Leave`] requested; or the holding was released before a znode was
     /// created.
@@ -36,25 +36,28 @@ pub enum Event {
 /// Actions of one place.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Create the own ephemeral sequential znode, whose name contains the mode of the lock or the size of the barrier;
-    /// or find the znode that was created earlier for this holding.
+    /// Create the own ephemeral sequential znode, whose name contains the mode of the lock or the size of the barrier.
+    /// After a create with unknown outcome, first look for its znode, which may exist.
     Join(HoldingSpec),
     /// Read the lock's queue, or the barrier. At a barrier, also watch for `ready` to be created or deleted.
     Read,
     /// Watch this znode. [`Event::Watched`] follows if it exists, and [`Event::Gone`] once it does not.
     Watch(Sequence),
-    /// Ask a quorum whether the watched znode exists: the connected server may be wrong.
+    /// Ask a quorum whether the watched znode exists: the connected server may be wrong. [`Event::Gone`] follows if it
+    /// does not.
     Confirm(Sequence),
-    /// Create the znode `ready`, which opens the barrier for these members. It contains the size and the last of them.
-    /// A quorum refuses it if the round is over or if one of these members is gone.
+    /// Create the znode `ready`, which opens the barrier for these members. `ready` contains the size and the largest
+    /// sequence of these members. A quorum refuses the create if the round is over or if one of these members is gone.
+    /// [`Event::BarrierChanged`] follows in any case.
     MakeReady { round: Round, size: NonZeroU32, members: Queue },
     /// Delete `ready` and begin the next round, in one transaction, unless this round is over already.
+    /// [`Event::BarrierChanged`] follows in any case.
     EndRound(Round),
     /// Delete the own znode. The runner repeats the request until the znode or the session is gone.
     Leave(Ticket),
 }
 
-/// An effect of an event on a place: an action on its znodes, or a change that concerns the whole session or holding.
+/// An effect of an event on a place: an action on its znodes, a heartbeat of the session, or the end of the holding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// Perform this action.
@@ -77,7 +80,8 @@ pub(crate) trait Recipe {
     /// Releases the lock, leaves the barrier, or stops waiting.
     fn release(&mut self) -> Vec<Effect>;
 
-    /// Reports the loss of the lock or barrier if it is held and the lease has run out.
+    /// If the lock is held, or the member is inside the barrier, and the lease has run out: reports the loss, and
+    /// deletes the own znode.
     fn end_if_lapsed(&mut self, session: &LeasedSession, now: Moment) -> Vec<Effect>;
 
     /// Handles that a quorum committed a write of this session, which was sent at `sent_at`.
@@ -91,7 +95,8 @@ pub(crate) trait Recipe {
     /// Handles an event of this place.
     fn step(&mut self, session: &mut LeasedSession, now: Moment, event: Event) -> Vec<Effect>;
 
-    /// Returns the znode that this place waits for, so that a quorum can be asked whether it still exists.
+    /// Returns the watched znode that this place waits for, so that a quorum can be asked whether it still exists;
+    /// `None` if the place waits for no znode, or does not know it yet.
     fn waits_for(&self) -> Option<Sequence>;
 
     /// Returns true once the end was reported and the own znode is gone, so that this place can be dropped.
@@ -101,8 +106,9 @@ pub(crate) trait Recipe {
     /// heartbeats.
     fn needs_lease(&self) -> bool;
 
+    /// Returns the ticket of the own znode; `None` before the znode is created, and once it is gone.
     fn ticket(&self) -> Option<Ticket>;
 
-    /// Returns the state at this moment; `None` once its end was reported.
+    /// Returns the state at this moment; `None` once the end was reported.
     fn status(&self, session: Option<&LeasedSession>, now: Moment) -> Option<HoldingState>;
 }

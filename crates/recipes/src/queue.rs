@@ -12,7 +12,7 @@ pub struct Queue(Arc<[Sequence]>);
 pub(crate) enum QueuePlace {
     /// No contender is ahead.
     First,
-    /// The contender right ahead is `predecessor`, and the first one is `head`.
+    /// The contender right ahead is `predecessor`, and the first contender of the queue is `head`.
     Behind { predecessor: Sequence, head: Sequence },
     /// The reading does not show the contender.
     Missing,
@@ -23,13 +23,13 @@ pub(crate) enum QueuePlace {
 pub(crate) struct Predecessors {
     /// The nearest member ahead, whose znode is watched.
     pub(crate) predecessor: Sequence,
-    /// The token of the predecessor's znode, once it was read.
+    /// The token of the predecessor's znode; `None` until that znode is read.
     pub(crate) predecessor_token: Option<FencingToken>,
     /// The queue as it was last read. Members that have joined since are behind this contender.
     pub(crate) queue: Queue,
-    /// The first member of the queue, or the one that was first and is gone.
+    /// The first member of the queue, or the member that was first and is gone.
     pub(crate) head: Head,
-    /// The token of the head's znode, once it was read.
+    /// The token of the head's znode; `None` until that znode is read.
     pub(crate) head_token: Option<FencingToken>,
 }
 
@@ -66,7 +66,7 @@ impl Queue {
         self.0.get(index + 1).copied()
     }
 
-    /// Returns the place of the member with this sequence.
+    /// Returns the place of the contender with the sequence `own`.
     pub(crate) fn place_of(&self, own: Sequence) -> QueuePlace {
         match self.0.binary_search(&own) {
             // The index is the number of members ahead.
@@ -88,30 +88,32 @@ impl Predecessors {
         self.predecessor_token == Some(token)
     }
 
-    /// Returns true if a member with this ticket may be the first in the queue, as far as the head is known.
+    /// Returns true unless the known head rules out that a member with this ticket is the first in the queue, or has
+    /// become the first since the head was read.
     pub(crate) fn may_be_first(&self, ticket: Ticket) -> bool {
         self.is_in_order_with_head(ticket) && self.head.allows_first(ticket.sequence)
     }
 
-    /// Returns true if a member with this ticket is ahead of the known head, and so of all members that the queue
-    /// showed.
+    /// Returns true if a member with this ticket is ahead of the known head, and so of all members in the last reading
+    /// of the queue.
     pub(crate) fn is_before_head(&self, ticket: Ticket) -> bool {
         self.is_in_order_with_head(ticket) && ticket.sequence < self.head.sequence()
     }
 
-    /// Returns false if the sequence of this ticket is smaller than the head's but its token is larger, or the reverse.
+    /// Returns false if the sequences of this ticket and of the head are in another order than their tokens. Then one
+    /// of the two znodes was created by hand, or, if the sequences are equal, the path was re-created.
     fn is_in_order_with_head(&self, ticket: Ticket) -> bool {
         match self.head_token {
             Some(token) => {
                 ticket.is_in_order_with(Ticket { sequence: self.head.sequence(), token })
             }
-            // The head was not read yet, so nothing contradicts the order.
+            // The head's znode was not read yet, so nothing contradicts the order.
             None => true,
         }
     }
 
-    /// Returns two members of which the one with the smaller sequence has the larger token, if any are known: one of
-    /// the two znodes was created by hand.
+    /// Returns two members whose sequences are in another order than their tokens: one of the two znodes was created by
+    /// hand. `None` if the known tokens of the head, of the predecessor and of this contender are in order.
     pub(crate) fn out_of_order(&self, own: Ticket) -> Option<(Sequence, Sequence)> {
         fn ticket(sequence: Sequence, token: Option<FencingToken>) -> Option<Ticket> {
             token.map(|token| Ticket { sequence, token })
@@ -119,19 +121,21 @@ impl Predecessors {
         let head = ticket(self.head.sequence(), self.head_token);
         let predecessor = ticket(self.predecessor, self.predecessor_token);
         for pair in [(head, predecessor), (head, Some(own)), (predecessor, Some(own))] {
-            if let (Some(first), Some(second)) = pair
-                && !first.is_in_order_with(second)
+            if let (Some(one), Some(other)) = pair
+                && !one.is_in_order_with(other)
             {
-                return Some((first.sequence, second.sequence));
+                return Some((one.sequence, other.sequence));
             }
         }
         None
     }
 
     /// Returns an upper bound of the number of members ahead: some may have left without this contender's knowledge.
+    /// `own` is this contender's sequence.
     pub(crate) fn count(&self, own: Sequence) -> usize {
         let queue = &self.queue.0;
-        // Members before the head have left since the queue was read.
+        // The members that were before the present head in the last reading have left since, and so has a head that is
+        // gone.
         let gone = queue.partition_point(|member| !self.head.allows_first(*member));
         queue.partition_point(|member| *member < own).saturating_sub(gone)
     }
@@ -168,8 +172,8 @@ mod tests {
         let behind = QueuePlace::Behind { predecessor: sequence(12), head: sequence(3) };
         assert_eq!(queue.place_of(sequence(40)), behind);
         assert_eq!(queue.place_of(sequence(4)), QueuePlace::Missing);
-        let behind = [12, 40, 4].map(|one| queue.behind(sequence(one)));
-        assert_eq!(behind, [Some(sequence(40)), None, None]);
+        let right_behind = [12, 40, 4].map(|member| queue.behind(sequence(member)));
+        assert_eq!(right_behind, [Some(sequence(40)), None, None]);
     }
 
     /// As text, the first negative name would come before all others, and lead.

@@ -60,16 +60,18 @@ enum Heartbeat {
     Answered(Moment),
 }
 
-/// The purpose of a member's heartbeats, which decides how often they are sent.
+/// The purpose of a session's heartbeats, which decides how often they are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Duty {
-    /// Three or more members are ahead: heartbeats only keep the session alive, and need not be regular.
+    /// Three or more members are ahead, and nothing depends on regular heartbeats: they only keep the session alive.
     Idle,
-    /// More than one member is ahead: a lease may soon be needed.
+    /// A lease may soon be needed: two members are ahead, or more if this member is not idle; or the session is for
+    /// locks and barriers, and none is requested now.
     Wait,
-    /// Only the head is ahead: enough of the lease must be left at any moment.
+    /// A lease may be needed at any moment, so enough of it must always be left: only the head is ahead, or a lock or
+    /// barrier is waited for.
     StandBy,
-    /// No member is ahead: the longest lease is needed.
+    /// The longest lease is needed: no member is ahead, or a lock or barrier is held or can be once there is a lease.
     Hold,
 }
 
@@ -181,13 +183,15 @@ impl LeasedSession {
         }
     }
 
-    /// Stops waiting for the answer to the heartbeat under way, which may never come: the own znode is lost.
+    /// Stops waiting for the answer to the heartbeat under way. Call this when the own znode is lost: a heartbeat that
+    /// checks the own znode may then never be answered.
     pub(crate) fn forget_heartbeat(&mut self) {
         let (Heartbeat::Sent(at) | Heartbeat::Answered(at)) = self.heartbeat;
         self.heartbeat = Heartbeat::Answered(at);
     }
 
-    /// Schedules the next heartbeat as if one had been sent now and answered.
+    /// Schedules the next heartbeat as if one had been sent now and answered. The history is not changed, so this
+    /// earns no lease.
     pub(crate) fn skip_heartbeat(&mut self, now: Moment) {
         self.heartbeat = Heartbeat::Answered(now);
     }
@@ -212,7 +216,8 @@ impl LeasedSession {
         let Some(interval) = self.history.interval(&self.policy.margins) else { return };
         let Some(duration) = self.policy.lease_duration(self.timeout, interval) else { return };
         let granted = Lease::granted(sent_at, duration, interval);
-        // A late answer earns a shorter lease, which must not replace a longer one.
+        // After a late answer, heartbeats may be regular only at the double interval, which earns a shorter lease. That
+        // must not replace a longer one.
         let is_longer = match self.lease {
             Some(current) => current.until() < granted.until(),
             None => true,
@@ -247,11 +252,12 @@ impl LeasedSession {
         self.history.is_unbroken(now, &self.policy.margins)
     }
 
-    /// Returns true if a quorum has to answer the heartbeat sent now. A waiting member asks a quorum with about one
-    /// heartbeat in `every`.
+    /// Returns true if a quorum must be asked, with the heartbeat sent now, whether the znode that is waited for
+    /// exists. That is so with about one heartbeat in `every`.
     pub(crate) fn is_confirmation_due(&self, ticket: Sequence, every: u32, now: Moment) -> bool {
         let (Heartbeat::Sent(last) | Heartbeat::Answered(last)) = self.heartbeat;
         let margins = &self.policy.margins;
+        // The first heartbeat of each turn asks.
         margins.confirmation_turn(ticket, every, now)
             != margins.confirmation_turn(ticket, every, last)
     }
@@ -262,18 +268,18 @@ impl LeasedSession {
         let margins = &self.policy.margins;
         let delay = match duty {
             Duty::Idle => idle_delay(ticket, self.timeout),
-            duty => margins.heartbeat_delay(ticket, self.interval(duty)),
+            duty => margins.heartbeat_delay(ticket, self.interval_for(duty)),
         };
         Some(last.after(delay))
     }
 
     /// Returns the interval of the heartbeats for this duty. The double interval costs the servers less, but the lease
     /// that it earns is shorter, and may be too short for the duty.
-    fn interval(&self, duty: Duty) -> HeartbeatInterval {
+    fn interval_for(&self, duty: Duty) -> HeartbeatInterval {
         let double = self.policy.lease_duration(self.timeout, HeartbeatInterval::Double);
         let heartbeat = self.policy.margins.heartbeat;
-        // The next heartbeat is answered within two `heartbeat`s of the sending of the last one, and enough of the
-        // lease must be left until then.
+        // At the double interval, the next heartbeat is answered within two `heartbeat`s of the sending of the last
+        // one, and enough of the last one's lease must be left until then.
         let always_enough = 2 * heartbeat + self.policy.enough();
         let is_double_enough = match duty {
             Duty::Idle | Duty::Wait => double.is_some(),

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// Time since a fixed moment in this process's life. It has no `now()`, so that only the runner reads the clock.
+/// Time since a fixed moment that the runner chooses, such as the start of the machine. This type has no `now()`, so
+/// that only the runner reads the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Moment(pub Duration);
 

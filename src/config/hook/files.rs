@@ -16,7 +16,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// A sentence that names the table, the file, the problem and the remedy.
-pub fn check_files(hooks: &[HookConfig], values: &[SyncedFileConfig]) -> Result<(), ConfigError> {
+pub fn check_files(hooks: &[HookConfig], synced: &[SyncedFileConfig]) -> Result<(), ConfigError> {
     let mut written = BTreeSet::new();
     let mut check_written = |key: String, file: &Path| {
         check_file_type(file).map_err(|flaw| flaw.in_file(&key, file))?;
@@ -36,17 +36,17 @@ pub fn check_files(hooks: &[HookConfig], values: &[SyncedFileConfig]) -> Result<
             _ => {}
         }
     }
-    for (n, value) in values.iter().enumerate() {
-        check_written(format!("config[{n}].file"), &value.file)?;
+    for (n, synced_file) in synced.iter().enumerate() {
+        check_written(format!("config[{n}].file"), &synced_file.file)?;
     }
     Ok(())
 }
 
-/// Checks that a new file may be moved to this path: its directory must exist, and at the path there must be no directory
-/// and no device.
+/// Checks that a new file may be moved to this path: its directory must exist, and at the path there must be nothing, a
+/// regular file or a link.
 ///
 /// # Errors
-/// A sentence that names the missing directory, or the path of the directory or device.
+/// A sentence that names the missing directory, or the path.
 pub fn check_replaceable(file: &Path) -> Result<(), String> {
     if let Some(directory) = file.parent().filter(|directory| !directory.is_dir()) {
         let file = file.display();
@@ -66,11 +66,11 @@ pub fn signing_secret(file: &Path) -> Result<Vec<u8>, String> {
     read_secret(file).map_err(|flaw| format!("{} {flaw}", file.display()))
 }
 
-/// Checks that the path is free, or that of a regular file or a link.
+/// Checks that at the path there is nothing, a regular file or a link.
 fn check_file_type(file: &Path) -> Result<(), ConfigError> {
     match fs::symlink_metadata(file) {
         Ok(found) if !found.is_file() && !found.is_symlink() => {
-            Err(ConfigError::without_key("is there and no regular file")
+            Err(ConfigError::without_key("is not a regular file")
                 .remedy("name one that may be replaced"))
         }
         // Missing permissions are not an error here: the first write fails, and reports them.

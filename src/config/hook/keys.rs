@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const RETRIES: u32 = 3;
 const MOST_RETRIES: u32 = 100;
 /// The remedy for a missing or empty `on`.
-const CHANGES: &str = "name the changes, such as on = [\"became-leader\", \"lost-leadership\"]";
+const ON_REMEDY: &str = "name the changes, such as on = [\"became-leader\", \"lost-leadership\"]";
 
 /// A `[[hook]]` table, or `then` of a `[[config]]` table, as written in the file.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -55,12 +55,12 @@ impl HookConfig {
             HookAction::Run { .. } | HookAction::Post(_) | HookAction::Signal { .. }
                 if on.is_none() =>
             {
-                return Err(ConfigError::new("on", "is missing").remedy(CHANGES));
+                return Err(ConfigError::new("on", "is missing").remedy(ON_REMEDY));
             }
-            // An object that is written only at some changes would be wrong after the other changes.
+            // An object that is written only at some changes would be wrong after the other changes. A file may have
+            // `on`: it is then written in its turn, not before the other hooks.
             HookAction::Kubernetes(_) if on.is_some() => {
-                let kind = keys.kinds().join(", ");
-                let problem = format!("is not for {kind}, which is kept up to date");
+                let problem = format!("is not for {}, which is kept up to date", keys.kinds()[0]);
                 return Err(ConfigError::new("on", problem).remedy("leave it out"));
             }
             _ => {}
@@ -70,9 +70,9 @@ impl HookConfig {
 }
 
 impl HookKeys {
-    /// Returns the action of `then` in a `[[config]]` table, which runs after a write of the file. It may only be a command,
-    /// a URL or a signal.
-    pub(in crate::config) fn then(
+    /// Returns the action of `then` in a `[[config]]` table, which runs after each write of the table's file. The
+    /// action may only be a command, a URL or a signal.
+    pub(in crate::config) fn then_action(
         &self,
         pod: &pod::PodEnvironment,
     ) -> Result<HookAction, ConfigError> {
@@ -86,7 +86,7 @@ impl HookKeys {
         Err(ConfigError::new("", problem).remedy("write one, or leave then out"))
     }
 
-    /// Returns those of the keys in this table that select a kind of action.
+    /// Returns the keys in this table that select a kind of action, such as `command`.
     fn kinds(&self) -> Vec<&'static str> {
         let kinds = [
             self.command.as_ref().map(|_| "command"),
@@ -108,7 +108,7 @@ impl HookKeys {
                 check_command(command).map_err(|flaw| flaw.with_key("command"))?;
                 HookAction::Run { command: command.clone(), timeout: self.timeout()? }
             }
-            (_, Some(url), ..) => HookAction::Post(self.post(url)?),
+            (_, Some(url), ..) => HookAction::Post(self.webhook(url)?),
             (_, _, Some(signal), _) => {
                 let signal =
                     named_signal(signal).map_err(|flaw| flaw.with_value("signal", signal))?;
@@ -124,6 +124,7 @@ impl HookKeys {
                 mode: self.mode()?,
                 unknown: self.unknown()?,
             },
+            // `pod_label` or `endpoint_slice`.
             _ => HookAction::Kubernetes(self.kubernetes(pod)?),
         };
         self.check_kind(kind)?;
@@ -138,6 +139,7 @@ impl HookKeys {
             (_, Some(name)) => {
                 ("endpoint_slice", name, KubernetesTarget::endpoint_slice(name, pod))
             }
+            // Does not happen: `action` has checked that one of the keys is written.
             (None, None) => return Err(not_one_kind()),
         };
         let timeout = self.timeout()?;
@@ -166,7 +168,7 @@ impl HookKeys {
         Ok(())
     }
 
-    fn post(&self, url: &str) -> Result<Webhook, ConfigError> {
+    fn webhook(&self, url: &str) -> Result<Webhook, ConfigError> {
         let (host, port, path) = split_url(url).map_err(|flaw| flaw.with_key("url"))?;
         let retries = self.retries.unwrap_or(RETRIES);
         if retries > MOST_RETRIES {
@@ -206,7 +208,7 @@ impl HookKeys {
 /// Parses the kinds of changes in `on`.
 fn changes(written: &[String]) -> Result<Vec<ChangeKind>, ConfigError> {
     if written.is_empty() {
-        return Err(ConfigError::without_key("is empty").remedy(CHANGES));
+        return Err(ConfigError::without_key("is empty").remedy(ON_REMEDY));
     }
     written.iter().map(|name| {
         ChangeKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
@@ -217,7 +219,8 @@ fn changes(written: &[String]) -> Result<Vec<ChangeKind>, ConfigError> {
     }).collect()
 }
 
-/// Checks that a command begins with a program that can be found: an absolute path, or a name without a slash.
+/// Checks that a command begins with an absolute path, or with a name that is looked up in `PATH`, and that no word has
+/// a NUL byte. Whether the program exists is not checked here.
 fn check_command(written: &[String]) -> Result<(), ConfigError> {
     let is_program = |program: &String| match program.contains('/') {
         true => program.starts_with('/'),
@@ -245,6 +248,7 @@ fn url_parts(text: &str) -> Option<(String, u16, String)> {
     let uri: hyper::Uri = text.parse().ok()?;
     let (host, port) = host_and_port(&uri)?;
     let port = port.unwrap_or(80);
+    // `Uri` drops a fragment, so look for its `#` in the text.
     if uri.scheme_str() != Some("http") || port == 0 || text.contains('#') {
         return None;
     }

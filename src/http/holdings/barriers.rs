@@ -69,20 +69,21 @@ pub(in crate::http) async fn leave(
     RecipePath { name, id }: RecipePath,
 ) -> Result<StatusCode, ProblemResponse> {
     let found = app.registry.find(KIND, &name, &id);
-    // A participant that is not found is handled like one that has left.
+    // A participant that is not found is answered like one that has left.
     let absent = HoldingState::Ended(End::Released);
     match found.map_or(absent, |barrier| barrier.leave(app.clock.now())) {
         HoldingState::Held { .. } | HoldingState::Leaving => Ok(StatusCode::NO_CONTENT),
+        // `Waiting` only until the runner has taken the request.
         HoldingState::Waiting { .. } | HoldingState::Gathering { .. } => {
             let detail = format!(
-                "too few are at {name} yet: to give up waiting, close the connection of the stream"
+                "the barrier {name} is not open yet: to stop waiting, close the connection of the stream"
             );
-            Err(ProblemResponse::conflict("not-inside", "it has not entered", detail))
+            Err(ProblemResponse::conflict("not-inside", "not entered yet", detail))
         }
         HoldingState::Ended(_) => {
             let detail = format!(
                 "no participant with that id is inside {name} through this member: its stream was closed, it was lost, or it never \
-                 was"
+                 entered"
             );
             let title = "no longer inside";
             Err(ProblemResponse::new(StatusCode::GONE, "barrier-lost", title, detail))

@@ -1,4 +1,4 @@
-//! The request for a lock or a barrier, and the wait for it.
+//! Requests a lock or a barrier, and waits for it.
 
 use super::super::AppState;
 use super::super::problem::ProblemResponse;
@@ -33,7 +33,7 @@ pub(super) struct HoldingHandle {
 /// The limit for waiting for a lock, or in front of a barrier.
 #[derive(Clone, Copy)]
 pub(super) struct WaitLimit {
-    /// The end of the wait; `None` to wait for as long as the client does.
+    /// The end of the wait; `None` to wait for as long as the client waits.
     pub(super) until: Option<Moment>,
     /// True for a request that may not wait for others. It only waits until it is known whether others are ahead.
     is_attempt: bool,
@@ -48,7 +48,7 @@ impl AppState {
         process: Option<ProcessName>,
     ) -> Result<HoldingHandle, ProblemResponse> {
         let holdings = self.holdings()?;
-        // Do not make the request if the client has closed the connection by now: see `AppState::command`.
+        // Yield, so that no request is made if the client has closed the connection: see `AppState::command`.
         tokio::task::yield_now().await;
         let (publisher, published) = watch::channel(Published::default());
         let (release, released) = oneshot::channel();
@@ -82,7 +82,8 @@ impl AppState {
 }
 
 impl HoldingHandle {
-    /// Returns the state at the moment of the call. A later call of [`changed`](Self::changed) waits for a newer state.
+    /// Returns the state at the moment of the call, and marks it as seen: a later call of [`changed`](Self::changed)
+    /// waits for a newer state.
     pub(super) fn state(&mut self) -> HoldingState {
         self.published.mark_unchanged();
         self.entry.state(self.clock.now())
@@ -142,7 +143,8 @@ impl WaitLimit {
         Self { until: wait.map(|wait| now.after(wait)), is_attempt }
     }
 
-    /// Returns true if a request in this state must not wait any longer.
+    /// Returns true if a request in this state must not wait any longer. A request that is first in the queue
+    /// (`ahead: Some(0)`) does not wait for others: it only needs a lease.
     pub(super) fn is_over(self, state: HoldingState, now: Moment) -> bool {
         let waits_for_others = match state {
             HoldingState::Waiting { ahead } => matches!(ahead, Some(1..)),
@@ -158,11 +160,11 @@ pub(super) fn refusal(name: &HoldingName, wanted: HoldingSpec, ended: End) -> Pr
     let why = ended.to_string();
     match (ended, wanted) {
         (End::Refused { found }, HoldingSpec::Lock(_)) => {
-            let title = "the lock is one of another kind";
+            let title = "the lock has another mode";
             ProblemResponse::conflict("other-mode", title, conflict(name, wanted, found))
         }
         (End::Refused { found }, HoldingSpec::Barrier(_)) => {
-            let title = "the barrier is of another size";
+            let title = "the barrier has another size";
             ProblemResponse::conflict("other-size", title, conflict(name, wanted, found))
         }
         (End::TooMany, _) => {
@@ -175,13 +177,13 @@ pub(super) fn refusal(name: &HoldingName, wanted: HoldingSpec, ended: End) -> Pr
     }
 }
 
-/// Explains that the name is already in use with another mode or size.
+/// Explains that the name is already in use with the mode or size `found`.
 pub(super) fn conflict(name: &HoldingName, wanted: HoldingSpec, found: HoldingSpec) -> String {
     let rule = match wanted {
         HoldingSpec::Lock(_) => {
-            "all who ask for one lock have to name the same number of slots, or none"
+            "all requests for one lock must name the same number of slots, or none"
         }
-        HoldingSpec::Barrier(_) => "all who use one barrier have to name the same size",
+        HoldingSpec::Barrier(_) => "all requests for one barrier must name the same size",
     };
-    format!("another asked before for {name}, {found}, and not {wanted}: {rule}")
+    format!("{name} is in use as {found}, not as {wanted}: {rule}")
 }

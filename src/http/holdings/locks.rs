@@ -30,8 +30,8 @@ const TTL_DEFAULT: Duration = Duration::from_secs(15);
 #[serde(deny_unknown_fields)]
 pub(in crate::http) struct AcquireQuery {
     /// Exclusive by default.
-    mode: Option<LockMode>,
-    /// The number of slots of a semaphore, which as many places of the queue hold at once.
+    mode: Option<RequestedMode>,
+    /// Makes the lock a semaphore: this many places of the queue hold it at once.
     slots: Option<Count>,
     /// How long to wait for the lock: by default as long as a stream's connection is open, and `5s` with `PUT`. With
     /// `0s`, the lock is acquired only if it is free.
@@ -42,9 +42,10 @@ pub(in crate::http) struct AcquireQuery {
     ttl: Option<Span<1>>,
 }
 
+/// The modes that a request can name. A semaphore is requested by its number of slots instead.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum LockMode {
+enum RequestedMode {
     Exclusive,
     Shared,
 }
@@ -120,13 +121,14 @@ pub(in crate::http) async fn hold_for_ttl(
         HoldingState::Held { .. } => {}
         HoldingState::Ended(end) => return Err(refusal(&name, spec, end)),
         HoldingState::Waiting { ahead: Some(1..) } => {
-            let detail = format!("others hold {name}, or asked before: GET /locks/{name} has them");
+            let detail = format!("others hold {name} or wait ahead: GET /locks/{name} shows them");
             return Err(ProblemResponse::conflict(
                 "timed-out",
                 "timed out waiting for the lock",
                 detail,
             ));
         }
+        // The queue was not read in time, or this place is first in it but got no lease in time.
         _ => {
             return Err(ProblemResponse::unavailable("not-locked", "not locked", NO_ANSWER));
         }
@@ -159,15 +161,15 @@ pub(in crate::http) async fn release(
     let entry = app.registry.find(KIND, &name, &id).ok_or_else(|| ttl::gone(&name))?;
     let now = app.clock.now();
     let held = HeldLock::of(entry.clone(), now);
-    // Release the lock even if it is not reported as held: while this member shuts down, the lock is still kept for the
-    // client.
+    // End the TTL now, so that the watchdog releases the lock. Do so even if the lock is not reported as held: while
+    // this member shuts down, the lock is reported as ended, but is still kept for the client.
     entry.ends_at.send_replace(Some(now));
     held.ok_or_else(|| ttl::gone(&name))?;
     match tokio::time::timeout(RELEASE_TIMEOUT, entry.gone()).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(_) => {
-            let why = "it is given back for this member's part, but ZooKeeper did not confirm it: its znode may \
-                       stand until the session times out";
+            let why = "this member has released the lock, but ZooKeeper did not confirm it: its znode may \
+                       exist until the session times out";
             Err(ProblemResponse::unavailable("unconfirmed", "not confirmed", why))
         }
     }
@@ -195,13 +197,14 @@ pub(in crate::http) async fn break_lock(
         id.parse().map_err(|_| ProblemResponse::bad_request("the token is not a number"))?;
     let token = FencingToken(token);
     let permit = app.waiting_permit()?;
-    // A place that is marked and not deleted would block the lock, so continue even if the client stops waiting.
+    // A place that is marked but not deleted would block the lock, so continue in a task, even if the client stops
+    // waiting.
     let broken = tokio::spawn(async move {
         let _permit = permit;
         app.break_place(name, token, is_at_once).await
     });
     broken.await.map_err(|why| {
-        ProblemResponse::unread("locks-unavailable", "the place may be there", why)
+        ProblemResponse::unread("locks-unavailable", "the place may still exist", why)
     })??;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -226,18 +229,19 @@ impl AppState {
         if !is_at_once {
             tokio::time::sleep(wait).await;
         }
-        // The znode may be gone already: its owner may have deleted it, or its session may have ended.
+        // Ignore whether the znode was found: its owner may have deleted it by now, or the owner's session may have
+        // ended.
         step(BreakStep::Delete).await?;
         Ok(())
     }
 }
 
 impl AcquireQuery {
-    /// Returns the requested mode. Fails if the query contradicts itself.
+    /// Returns the requested lock. Fails if the query contradicts itself.
     fn spec(&self) -> Result<HoldingSpec, ProblemResponse> {
         let mode = match (self.mode, self.slots) {
-            (None | Some(LockMode::Exclusive), None) => Mode::Exclusive,
-            (Some(LockMode::Shared), None) => Mode::Shared,
+            (None | Some(RequestedMode::Exclusive), None) => Mode::Exclusive,
+            (Some(RequestedMode::Shared), None) => Mode::Shared,
             (None, Some(Count(slots))) => Mode::Slots(slots),
             (Some(_), Some(_)) => {
                 let why = "mode and slots exclude each other: leave one out";

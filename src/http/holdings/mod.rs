@@ -1,8 +1,8 @@
-//! Locks and barriers for any application, held for as long as a connection is open. A lock can also be held for a TTL that
-//! is renewed.
+//! Locks and barriers for any application, held for as long as a connection is open. A lock can also be held for a TTL,
+//! which the client renews.
 //!
 //! - `locks`, `barriers`: the requests.
-//! - `holding`: a request, and the wait for it. `stream`, `ttl`: the two ways to hold what was requested.
+//! - `holding`: requests a lock or barrier, and waits for it. `stream`, `ttl`: the two ways to hold it.
 //! - `registry`: all requested locks and barriers, each with its state and its release.
 
 pub(super) mod barriers;
@@ -28,7 +28,8 @@ use recipes::holding::{HoldingKind, HoldingSpec, HoldingState};
 use recipes::{FencingToken, Moment};
 use std::time::Duration;
 
-/// How long a request for a stream waits until its state is known, so that a refusal can be an error response.
+/// How long a request for a stream waits until its state is known. If it is refused by then, the answer is an error
+/// response. A later refusal is an event of the stream.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long ZooKeeper may take to return a queue.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -37,7 +38,7 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Explains why the state of a lock or barrier is not known.
 const NO_ANSWER: &str =
-    "ZooKeeper has not answered in time: /status says how this member stands with it";
+    "ZooKeeper has not answered in time: /status shows this member's connection";
 
 impl AppState {
     /// Returns the handle for locks and barriers. Fails if they are switched off.
@@ -45,7 +46,7 @@ impl AppState {
         self.status.holdings.as_ref().ok_or_else(ProblemResponse::recipes_off)
     }
 
-    /// Reads locks or barriers from ZooKeeper, or breaks a place of a lock.
+    /// Reads locks or barriers from ZooKeeper, or carries out a step in breaking a place of a lock.
     async fn read_holdings<T>(
         &self,
         kind: HoldingKind,
@@ -60,8 +61,8 @@ impl AppState {
         read.and_then(|read| read).map_err(|why| ProblemResponse::unread(problem, title, why))
     }
 
-    /// Requests a lock, or to enter a barrier, and answers with its stream, or with an error if the request is refused at
-    /// once.
+    /// Requests a lock, or to enter a barrier, and answers with its stream. Fails if the first state that is known is
+    /// that the request was refused.
     async fn hold(
         self,
         name: HoldingName,

@@ -1,5 +1,5 @@
-//! The locks and barriers that were requested through this member, for `/status`, for `/metrics`, and for requests that name
-//! one of them by its id.
+//! The locks and barriers that were requested through this member and are not over, for `/status`, for `/metrics`, and
+//! for requests that name one of them by its id.
 
 use super::super::claims::Claim;
 use crate::api::{BarrierRole, LockMode, LockState, OwnBarrier, OwnLock, date};
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 use tokio::sync::{oneshot, watch};
 
-/// The entries, in the order of the requests. Clones share them.
+/// The requested locks and barriers, in the order of the requests. Clones share the entries.
 #[derive(Clone, Default)]
 pub(in super::super) struct HoldingRegistry(Arc<Mutex<Vec<Arc<RegisteredHolding>>>>);
 
@@ -28,9 +28,9 @@ pub(super) struct RegisteredHolding {
     pub(super) published: watch::Receiver<Published>,
     /// Dropped to release the lock, to leave the barrier, or to stop waiting.
     pub(super) release: Mutex<Option<oneshot::Sender<Infallible>>>,
-    /// The moment when the watchdog releases the lock or leaves the barrier. The client postpones this moment by
-    /// reading a renewal of its lease, or by renewing a lock that is held for a TTL. `None` before the client was sent a
-    /// lease.
+    /// The moment when the watchdog releases the lock or leaves the barrier: the end of the last lease that the stream
+    /// has sent, or the end of the TTL. The client postpones this moment by reading its stream, in which renewals are
+    /// sent, or by renewing the TTL. `None` before the client was sent a lease.
     pub(super) ends_at: watch::Sender<Option<Moment>>,
     /// Set when the client requests to leave the barrier.
     pub(super) leave_requested: AtomicBool,
@@ -86,7 +86,7 @@ impl HoldingRegistry {
 impl RegisteredHolding {
     /// Returns the state at this moment.
     pub(super) fn state(&self, now: Moment) -> HoldingState {
-        // Check this before reading the channel, so that a final state that is published in between is not missed.
+        // Check this before the channel is read: a final state may be published in between, and must be the result.
         let is_gone = self.is_gone();
         match self.published.borrow().at(now) {
             state @ HoldingState::Ended(_) => state,
@@ -95,13 +95,13 @@ impl RegisteredHolding {
         }
     }
 
-    /// Returns true if the znodes of the lock or barrier are deleted, or if the runner has ended: then the sender is
-    /// dropped.
+    /// Returns true if the lock or barrier is over and its znode is deleted, or if the runner has ended. In both cases,
+    /// the sender is dropped.
     fn is_gone(&self) -> bool {
         self.published.has_changed().is_err()
     }
 
-    /// Waits until the znodes of the lock or barrier are deleted, or the runner has ended.
+    /// Waits until the lock or barrier is over and its znode is deleted, or until the runner has ended.
     pub(super) async fn gone(&self) {
         let mut published = self.published.clone();
         while published.changed().await.is_ok() {}
@@ -112,7 +112,7 @@ impl RegisteredHolding {
         self.release.lock().expect("no code panics while holding it").take();
     }
 
-    /// Waits until the moment `ends_at`, which the client may move, and releases the lock or leaves the barrier then.
+    /// Waits until the moment `ends_at`, which may move meanwhile, and releases the lock or leaves the barrier then.
     pub(super) async fn release_in_time(&self, clock: Clock) {
         let mut ends_at = self.ends_at.subscribe();
         loop {
@@ -127,7 +127,7 @@ impl RegisteredHolding {
         }
     }
 
-    /// Returns the claim that the lock is held or the barrier is entered. The claim ends at `latest_end`, if not earlier.
+    /// Returns the claim that the lock is held or the barrier is entered. The claim ends at `latest_end` at the latest.
     pub(super) fn claim(&self, clock: Clock, latest_end: Option<Moment>) -> Claim {
         let published = self.published.clone();
         Box::new(move || {
@@ -144,7 +144,8 @@ impl RegisteredHolding {
         })
     }
 
-    /// Makes a participant that is inside the barrier leave it. Returns its state before that.
+    /// Makes a participant that is inside the barrier leave it. Does nothing in any other state. Returns the state
+    /// before that.
     pub(super) fn leave(&self, now: Moment) -> HoldingState {
         let state = self.published.borrow().at(now);
         if matches!(state, HoldingState::Held { .. } | HoldingState::Leaving) {

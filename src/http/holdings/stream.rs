@@ -17,7 +17,7 @@ use recipes::lock::Mode;
 use recipes::{FencingToken, Moment};
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Why a lock or barrier whose client does not read is lost.
+/// Explains why a lock or barrier is lost whose client does not read the stream.
 const UNREAD: &str = "nothing was read for as long as the lease ran";
 
 struct HoldingStream {
@@ -26,9 +26,10 @@ struct HoldingStream {
     spec: HoldingSpec,
     holding: HoldingHandle,
     limit: WaitLimit,
-    /// The state that the client was sent last, or `Leaving`, for which nothing is sent.
+    /// The last state that the client was sent, or for which nothing is sent (`Leaving`).
     sent: Option<HoldingState>,
-    /// True if this member shuts down while the lock is held. The stream then stays open until the lock is released.
+    /// True if this member shuts down while the lock is held. Closing the stream would release the lock, so after the
+    /// event `lost` it stays open until the client closes it, or the watchdog has released the lock.
     stays_open_until_gone: bool,
     claims: ConnectionClaims,
 }
@@ -79,7 +80,8 @@ impl EventSource for HoldingStream {
 }
 
 impl HoldingStream {
-    /// Returns the event for this state; `None` if the client does not need one, or if the state has changed meanwhile.
+    /// Returns the event for this state, and notes the state as sent. Returns `None` if the client does not need an
+    /// event, or if the state has changed meanwhile. Releases the lock or barrier if the time to wait for it is over.
     async fn event(&mut self, state: HoldingState, now: Moment) -> Option<String> {
         match state {
             HoldingState::Ended(ended) => Some(self.end_event(ended)),
@@ -143,20 +145,23 @@ impl HoldingStream {
             End::Refused { found } => self.last("refused", conflict(&self.name, self.spec, found)),
             End::TooMany => self.last("refused", ended.to_string()),
             End::AllLeft if self.leave_requested() => self.last("left", ended.to_string()),
-            // While this stream exists, only the watchdog releases the lock or barrier without the client's request.
+            // The client has not requested it, and the stream still exists, so the watchdog has released the lock or
+            // left the barrier.
             End::Released | End::AllLeft => self.last("lost", UNREAD.into()),
             End::Lost(_) | End::Stopped => self.last("lost", ended.to_string()),
         }
     }
 
-    /// Returns the event with this name, and ends the stream after it.
+    /// Returns the event with this name, and ends the stream after it: `next` returns `None` once an ended state was
+    /// sent, whatever the end.
     fn last(&mut self, event: &str, why: String) -> String {
         self.note_sent(HoldingState::Ended(End::Released));
         framed(event, None, &api::json(&LockEnded { why }))
     }
 
-    /// Remembers the state that is being sent. If it has a lease, the stream claims that the lock is held or the barrier
-    /// entered, and the watchdog releases the lock or leaves the barrier at the end of this lease.
+    /// Notes the state that is being sent. If it has a lease, the stream claims that the lock is held or the barrier
+    /// entered, and the watchdog releases the lock or leaves the barrier at the end of this lease. Otherwise the stream
+    /// claims nothing.
     fn note_sent(&mut self, sent: HoldingState) {
         self.sent = Some(sent);
         let until = match sent {
@@ -166,6 +171,7 @@ impl HoldingStream {
         let entry = &self.holding.entry;
         self.claims.claim(until.map(|_| entry.claim(self.app.clock, None)));
         // A client that reads no renewal before the end of this lease must assume that it no longer holds the lock.
+        // Nothing is sent, and so this moment does not move, while the client does not read.
         entry.ends_at.send_replace(until);
     }
 
@@ -174,16 +180,17 @@ impl HoldingStream {
         self.holding.entry.leave_requested()
     }
 
-    /// Explains why the wait limit has passed.
+    /// Explains why the wait has ended without the lock or barrier.
     fn timeout_reason(&self, state: HoldingState) -> &'static str {
         match self.spec {
             _ if state.is_unknown() => NO_ANSWER,
             HoldingSpec::Lock(_) => "the lock was not free in time",
-            HoldingSpec::Barrier(_) => "too few were there in time",
+            HoldingSpec::Barrier(_) => "too few participants came in time",
         }
     }
 
-    /// Returns how many places ahead must go first: all but the places that may hold together with this one.
+    /// Returns at most how many places must leave the queue before this one holds the lock, if `ahead` places are
+    /// ahead: with slots, all but one slot may be taken by others.
     fn position(&self, ahead: usize) -> u64 {
         let holders_beside = match self.spec {
             HoldingSpec::Lock(Mode::Slots(slots)) => slots.get() as usize - 1,
@@ -192,7 +199,7 @@ impl HoldingStream {
         ahead.saturating_sub(holders_beside).max(1).try_into().unwrap_or(u64::MAX)
     }
 
-    /// Returns the data of the event `waiting` of a barrier at which `present` participants are.
+    /// Returns the data of the event `waiting` of a barrier at which `present` participants are; `None` for a lock.
     fn waiting_body(&self, present: usize) -> Option<BarrierWaiting> {
         let HoldingSpec::Barrier(size) = self.spec else { return None };
         let present = present.try_into().unwrap_or(u64::MAX);

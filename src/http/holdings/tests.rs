@@ -1,4 +1,4 @@
-//! The contract of locks and barriers over HTTP, with a runner that tests step by hand.
+//! The contract of locks and barriers over HTTP. The tests play the part of the runner.
 
 use super::super::Service;
 use super::super::claims::ConnectionClaims;
@@ -137,7 +137,7 @@ async fn a_lock_is_told_of_from_its_place_in_the_queue_to_its_end() {
     assert!(stream.event().await.is_none(), "nothing comes behind it");
 }
 
-/// It has yet to end what it does: until then none is to hold beside it.
+/// The client must first end what it does under the lock. Until then, no other client may hold the lock.
 #[tokio::test]
 async fn a_client_whose_member_leaves_is_told_and_holds_on_until_it_lets_go() {
     let mut scene = Scene::new();
@@ -185,7 +185,7 @@ async fn a_lock_is_given_back_when_its_connection_closes() {
     assert!(one.is_released());
 }
 
-/// It is renewed all the time, and its client hears nothing of that.
+/// The lease is renewed all the time, but the client does not read the renewals.
 #[tokio::test]
 async fn a_client_that_takes_nothing_for_as_long_as_the_lease_runs_has_lost_its_lock() {
     let mut scene = Scene::new();
@@ -261,7 +261,7 @@ async fn a_kept_lock_is_renewed_by_its_id_and_given_back() {
     let claims = ConnectionClaims::default();
     let renewed = claims.scope(ask(&scene.service, Method::PUT, &path)).await;
     assert_eq!(renewed.status(), StatusCode::OK);
-    assert!(claims.are_true());
+    assert!(claims.still_hold());
     let renewed: Value = serde_json::from_str(&text(renewed).await).unwrap();
     assert_eq!((&renewed["lock"], &renewed["token"]), (&kept["lock"], &kept["token"]));
     for unknown_znode in ["/locks/job/0".to_owned(), path.replace("job", "other")] {
@@ -278,7 +278,7 @@ async fn a_kept_lock_is_renewed_by_its_id_and_given_back() {
             sleep(Duration::from_millis(1)).await;
         }
         one.ends(End::Released);
-        assert!(!claims.are_true(), "it is not written any more");
+        assert!(!claims.still_hold(), "it is not written any more");
         drop(one);
     };
     let request = ordered(Method::DELETE, &path);
@@ -366,7 +366,8 @@ async fn a_barrier_is_left_when_its_connection_closes() {
     assert!(one.is_released());
 }
 
-/// The others may be told that all have left while it acts: it is not to take its own end for that.
+/// The others may be told that all have left while this client still acts. So its own last event must be `lost`, not
+/// `left`.
 #[tokio::test]
 async fn a_client_inside_that_takes_nothing_for_as_long_as_the_lease_runs_is_told_that_it_is_lost()
 {
@@ -486,7 +487,7 @@ impl Scene {
         Self { service, requests, _publisher: publisher }
     }
 
-    /// Asks for a lock that is held by a stream.
+    /// Requests a lock or barrier with a stream.
     async fn opened(
         &mut self,
         path: &str,
@@ -498,7 +499,7 @@ impl Scene {
         (ReceivedEvents(answer.into_body()), one)
     }
 
-    /// Asks for a lock that is kept.
+    /// Requests a lock for a TTL.
     async fn kept(&mut self, path: &str) -> (Value, One) {
         let request = ordered(Method::PUT, path);
         let (answer, one) =
@@ -507,7 +508,7 @@ impl Scene {
         (serde_json::from_str(&text(answer).await).unwrap(), one)
     }
 
-    /// Shows one holder with this number and token to who looks.
+    /// Answers the next request for a queue with one holder, which has this number and token.
     async fn shows(&mut self, number: i32) {
         let Some(ReadRequest::Queue(_, answer)) = self.requests.read_requests.recv().await else {
             panic!()
@@ -527,7 +528,7 @@ impl Scene {
     }
 }
 
-/// One lock, as the runner has it.
+/// One requested lock or barrier, in the runner's place.
 struct One {
     holdings: Holdings,
     request: HoldRequest,
@@ -553,7 +554,7 @@ impl One {
         one
     }
 
-    /// The only one inside a barrier.
+    /// Takes the next request, and enters the barrier as the only participant.
     async fn inside(requests: &mut HoldingsRequests) -> Self {
         let mut one = Self::taken_from(requests).await;
         one.commits();
@@ -561,7 +562,7 @@ impl One {
         one
     }
 
-    /// Reads a barrier with these in it, which is open up to the last.
+    /// Reads the barrier: it has these members, and is open for those up to `last`; for none if `last` is `None`.
     fn gathers(&mut self, members: &[i32], last: Option<i32>) {
         let entry = |&number| BarrierEntry { sequence: sequence(number), size: None };
         let ready = last.map(|last| Ready { last: sequence(last), size: None });

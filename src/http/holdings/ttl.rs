@@ -14,7 +14,8 @@ use recipes::{FencingToken, Moment};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Holds a lock for a TTL, or until the lock is lost. Returns the id by which to renew and release the lock.
+/// Spawns a task that keeps the lock until the end of the TTL, which renewals postpone, or until the lock is lost.
+/// Returns the id by which to renew and release the lock.
 pub(super) fn hold(app: &AppState, mut holding: HoldingHandle, ttl: Duration) -> String {
     let now = app.clock.now();
     let id = holding.entry.id.clone();
@@ -23,8 +24,8 @@ pub(super) fn hold(app: &AppState, mut holding: HoldingHandle, ttl: Duration) ->
         let forever = WaitLimit::of(None, now);
         let state =
             holding.wait_while(|state| matches!(state, HoldingState::Held { .. }), forever).await;
-        // This member is shutting down, but the client was promised the lock until the end of the TTL. Keep the lock
-        // until then.
+        // This member is shutting down, but the client may rely on the lock until the end of its lease or TTL. Keep the
+        // lock until the client releases it, or the watchdog does at the end of the TTL.
         if state == HoldingState::Ended(End::Stopped) {
             holding.entry.gone().await;
         }
@@ -45,7 +46,7 @@ pub(super) fn body(
         ends_at = app.clock.now().after(ttl);
         entry.ends_at.send_replace(Some(ends_at));
     }
-    // This answer says that the lock is held: the connection must not write it once that is no longer true.
+    // The answer says that the lock is held, so the connection must not write the answer once that is no longer true.
     ConnectionClaims::current().claim(Some(entry.claim(app.clock, Some(ends_at))));
     // The lease may end before the TTL.
     Ok(TtlLock { lock: id, held: held_body(app, token, lease_end.min(ends_at)) })
@@ -81,8 +82,8 @@ impl HeldLock {
 /// Returns the error for a lock that is not held.
 pub(super) fn gone(name: &HoldingName) -> ProblemResponse {
     let detail = format!(
-        "no such lock {name} is kept here: it was lost or given back, its time was over, or it never was; ask for \
-         it again"
+        "no lock {name} with that id is held through this member: it was lost or released, its TTL has ended, or it \
+         never existed; request it again"
     );
     ProblemResponse::new(StatusCode::GONE, "lock-lost", "the lock is no longer held", detail)
 }

@@ -4,7 +4,7 @@ use super::super::problem::ProblemResponse;
 use crate::shared_config::Condition;
 use axum::http::{HeaderMap, header};
 
-/// Returns the condition of a write.
+/// Returns the condition of a write from the headers `If-Match` and `If-None-Match`.
 ///
 /// # Errors
 /// Fails if the headers do not name a possible version, or contradict each other.
@@ -17,7 +17,7 @@ pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, ProblemRespons
     match (if_match.as_deref(), if_none_match.as_deref()) {
         (None, None) => Ok(Condition::None),
         (None, Some("*")) => Ok(Condition::Absent),
-        (None, Some(_)) => wrong("If-None-Match may only be * where something is written"),
+        (None, Some(_)) => wrong("If-None-Match may only be * with PUT"),
         (Some("*"), None) => Ok(Condition::Exists),
         (Some(tag), None) => match version(tag) {
             Some(version) => Ok(Condition::Version(version)),
@@ -27,7 +27,7 @@ pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, ProblemRespons
     }
 }
 
-/// Returns the value of a header, if there is one. Fails if the header is there twice.
+/// Returns the value of a header; `None` without the header. Fails if the header is there twice.
 fn only(headers: &HeaderMap, name: header::HeaderName) -> Result<Option<String>, ProblemResponse> {
     let mut all = headers.get_all(&name).iter();
     let first = all.next().map(|value| value.to_str().unwrap_or_default().trim().to_owned());

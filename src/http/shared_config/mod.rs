@@ -38,7 +38,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long ZooKeeper may take to write a value.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// How many readings are checked with a quorum, one after the other, before a request with `proved` fails.
+/// A request with `proved` fails if a quorum has contradicted this many readings, one after the other.
 const CONFIRM_ATTEMPTS: usize = 3;
 
 #[derive(Deserialize)]
@@ -81,8 +81,7 @@ pub(super) async fn config(
     let query = app.blocking_query(Wait { index, wait })?;
     if accepts(&headers, "text/event-stream") {
         if query.is_some() || needs_quorum {
-            let why =
-                "a stream has each change, and none is proved: leave index, wait and proved out";
+            let why = "a stream sends changes by itself, and unconfirmed: leave out index, wait and proved";
             return Err(ProblemResponse::bad_request(why));
         }
         let permit = app.waiting_permit()?;
@@ -146,7 +145,7 @@ impl AppState {
         self.status.shared_config.as_ref().ok_or_else(ProblemResponse::recipes_off)
     }
 
-    /// Sends a request to the runner. Fails if the runner does not answer.
+    /// Sends a request to the runner, and returns the answer. Fails if no answer comes within the time limit.
     async fn ask<T>(
         &self,
         request: impl FnOnce(oneshot::Sender<T>) -> ConfigRequest,
@@ -155,7 +154,7 @@ impl AppState {
         status::ask(&self.shared_config()?.requests, request, time_limit).await.map_err(unread)
     }
 
-    /// Watches a name through the runner.
+    /// Returns a handle that watches a name.
     async fn watch(&self, name: &ConfigName) -> Result<WatchedValue, ProblemResponse> {
         let watched = self.ask(|answer| ConfigRequest::Watch(name.clone(), answer), READ_TIMEOUT);
         watched.await?.map_err(|TooMany| too_many())
@@ -170,18 +169,19 @@ impl AppState {
     ) -> Result<Arc<ValueReading>, ProblemResponse> {
         for _ in 0..CONFIRM_ATTEMPTS {
             let version = reading.value.as_ref().map(|value| value.version);
-            let confirm = |answer| ConfigRequest::Confirm(name.clone(), version, answer);
-            if self.ask(confirm, READ_TIMEOUT).await?.map_err(unread)? {
+            let request = |answer| ConfigRequest::Confirm(name.clone(), version, answer);
+            let is_confirmed = self.ask(request, READ_TIMEOUT).await?.map_err(unread)?;
+            if is_confirmed {
                 return Ok(reading);
             }
             reading = read(watched).await?.0;
         }
-        Err(unread("the server at hand shows another version than a quorum of the servers has"))
+        Err(unread("the connected server shows another version than a quorum of the servers has"))
     }
 
     /// Sends a write to the runner, and returns the response to the client.
     async fn write(&self, write: ValueWrite) -> Result<Response, ProblemResponse> {
-        // Do not write if the client has closed the connection by now: see `AppState::command`.
+        // Yield, so that nothing is written if the client has closed the connection: see `AppState::command`.
         tokio::task::yield_now().await;
         let name = write.name.clone();
         let condition = write.condition;
@@ -228,17 +228,17 @@ impl AppState {
         match why {
             WriteError::Differs { found } => differs(name, found),
             WriteError::NotThere if condition == Condition::None => self.no_such_value(name),
-            // The value was deleted on a condition, which an absent value does not meet.
+            // The deletion had a condition, and a value that does not exist does not meet it.
             WriteError::NotThere => differs(name, None),
             WriteError::NotOurs => {
                 let detail = format!(
-                    "{} stands already, and does not go with this member's session: delete it first, or write it \
+                    "{} exists already, and is not deleted with this member's session: delete it first, or write it \
                      without ephemeral",
                     self.path_of(name)
                 );
                 ProblemResponse::conflict(
                     "not-ephemeral",
-                    "another's value, or a lasting one",
+                    "not an ephemeral value of this member",
                     detail,
                 )
             }
@@ -247,13 +247,13 @@ impl AppState {
                 ProblemResponse::unavailable("refused", "ZooKeeper refuses it", why)
             }
             WriteError::NotSent => {
-                let why = "not connected to ZooKeeper, and nothing was written: /status says how this member \
-                           stands with it";
+                let why = "not connected to ZooKeeper, so nothing was written: /status shows this member's \
+                           connection";
                 ProblemResponse::unavailable("not-written", "not written", why)
             }
             WriteError::Unknown => {
                 let why = format!(
-                    "ZooKeeper did not answer in time: it may be written or not. GET /config/{name} tells"
+                    "ZooKeeper did not answer in time: the value may have been written or not, see GET /config/{name}"
                 );
                 ProblemResponse::unavailable("unconfirmed", "not confirmed", why)
             }
@@ -261,7 +261,7 @@ impl AppState {
     }
 }
 
-/// Requests a new reading, and returns it with the index up to which it is current.
+/// Requests a new reading, and returns it with the index up to which it is known to be current.
 async fn read(watched: &mut WatchedValue) -> Result<(Arc<ValueReading>, u64), ProblemResponse> {
     match timeout(READ_TIMEOUT, watched.read_now()).await {
         Ok(read) => read.map_err(unread),
@@ -287,10 +287,10 @@ fn differs(name: &ConfigName, found: Option<i32>) -> ProblemResponse {
         None => "nothing".to_owned(),
     };
     let detail = format!(
-        "{stored} is at {name}, which is not what was expected: read it (`bellwether config get -o json` prints the version \
-         too), decide again, and write with that version"
+        "{stored} is at {name}, which is not what was expected: read the value (`bellwether config get -o json` also prints its \
+         version), decide again, and write with that version"
     );
-    let title = "another version is there";
+    let title = "the value has another version";
     let problem =
         ProblemResponse::new(StatusCode::PRECONDITION_FAILED, "other-version", title, detail);
     ProblemResponse { version: found, ..problem }
@@ -303,7 +303,7 @@ fn written_as(status: StatusCode, version: i32, index: u64) -> Response {
     (status, head, Json(ConfigWritten { version, index })).into_response()
 }
 
-/// Returns the response with a value, or the error if the value does not exist.
+/// Returns the response with the value, or the error response if the value does not exist.
 fn answer(app: &AppState, name: &ConfigName, reading: &ValueReading) -> Response {
     let index = reading.index;
     let Some(Value { data, version, .. }) = &reading.value else {

@@ -13,14 +13,15 @@ use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::OwnedSemaphorePermit;
 
-/// The events of the last readings. All streams share them, because a value may be long, and have many streams.
+/// The event for each reading that is still in use. All streams of a value share it, because a value may be long and
+/// have many streams.
 #[derive(Default)]
 pub(in super::super) struct ValueEvents(Mutex<Vec<(Weak<ValueReading>, Bytes)>>);
 
 struct ValueStream {
     app: AppState,
     watched: WatchedValue,
-    /// The reading of the last event.
+    /// The reading in the last event; `None` before the first event.
     sent: Option<Arc<ValueReading>>,
 }
 
@@ -46,9 +47,10 @@ impl EventSource for ValueStream {
 }
 
 impl ValueStream {
-    /// Waits for a reading that differs from the last sent one.
+    /// Waits for a reading that differs from the last sent one. Returns `None` if this member is shutting down.
     async fn next_reading(&mut self) -> Option<Arc<ValueReading>> {
         loop {
+            // The latest reading, or the first one to come.
             let reading = self.watched.news_since(None).await?;
             if self.sent.as_ref().is_none_or(|sent| *sent != reading) {
                 return Some(reading);
@@ -59,7 +61,7 @@ impl ValueStream {
 }
 
 impl ValueEvents {
-    /// Returns the event for `reading`, which is formatted only once.
+    /// Returns the event for `reading`. It is formatted only once, and forgotten with the reading.
     fn of(&self, reading: &Arc<ValueReading>, budget: &ByteBudget) -> Bytes {
         let mut all = self.0.lock().expect("no code panics while holding it");
         all.retain(|(of, _)| of.strong_count() > 0);
@@ -68,6 +70,7 @@ impl ValueEvents {
             return event.clone();
         }
         let event = Bytes::from(event(reading));
+        // If the budget is used up, use the event without counting its memory.
         let event = budget.hold(event.clone()).unwrap_or(event);
         all.push((Arc::downgrade(reading), event.clone()));
         event

@@ -1,4 +1,4 @@
-//! The contract of the shared configuration over HTTP, with a runner that tests play.
+//! The contract of the shared configuration over HTTP. The tests play the part of the runner.
 
 use super::super::Service;
 use super::super::tests::send;
@@ -33,7 +33,7 @@ async fn where_it_is_switched_off_each_request_says_so_and_what_to_set() {
     }
 }
 
-/// The index of the election is no index to wait for a value by.
+/// A client might pass the index of a refusal back to wait for the value, so it must not be the election's.
 #[tokio::test]
 async fn what_is_refused_has_no_index_of_the_election() {
     let scene = Scene::new();
@@ -78,7 +78,7 @@ async fn what_is_no_request_for_a_value_is_refused_with_the_remedy() {
     }
 }
 
-/// A value may be a page with a script, and the browser is at the origin that gives commands.
+/// A value may contain a script. If a browser ran it at this origin, the script could read this member's answers.
 #[tokio::test(start_paused = true)]
 async fn no_value_is_run_by_a_browser() {
     for (name, kind) in [
@@ -181,7 +181,8 @@ impl Scene {
     }
 }
 
-/// Takes the watch that is asked for, and shows these in turn: the first as the answer to a question.
+/// Takes the request to watch a name. At the first question, publishes these readings in turn, each an index and a
+/// value. Answers later questions with the last one.
 async fn shows(requests: &mut ConfigRequests, steps: &[(u64, Option<&'static str>)]) {
     let Some(ConfigRequest::Watch(_, answer)) = requests.requests.recv().await else {
         panic!("a watch is asked for")
@@ -204,7 +205,7 @@ async fn shows(requests: &mut ConfigRequests, steps: &[(u64, Option<&'static str
             publisher.send_modify(|known| {
                 (known.reading, known.answers, known.as_of) = (reading, answers, *index);
             });
-            // The clock stands still until the other side has done what it can.
+            // The clock is paused, so this sleep ends when the other side can do nothing more.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         publisher.send_modify(|known| known.answers = answers);

@@ -29,7 +29,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(1500);
 /// A lock or barrier in a session of this process.
 pub(super) struct OwnHolding {
     pub(super) progress: watch::Receiver<HoldingProgress>,
-    /// The state of the request. The runner drops the sender when nothing of the request is left in ZooKeeper.
+    /// The state of the request. The runner drops the sender when the znode of the request is deleted.
     published: watch::Receiver<Published>,
     /// Dropped to release the lock, or to leave the barrier.
     held: Option<oneshot::Sender<Infallible>>,
@@ -98,7 +98,8 @@ impl OwnHolding {
     }
 }
 
-/// Returns the reason why nothing is known in time: ZooKeeper has not answered, or the login could not start.
+/// Returns the reason why the state of the lock or barrier is not known in time: ZooKeeper has not answered, or a
+/// Kerberos login could not begin, so that ZooKeeper was not asked.
 pub(super) fn unanswered(credentials: &Credentials) -> String {
     match credentials.login_failure() {
         Some(why) => format!("ZooKeeper was not asked in time: {why}"),
@@ -124,6 +125,7 @@ async fn publish_progress(
             }
             // With `Patience::Try`, a contender ahead means that the lock is not free.
             HoldingState::Waiting { ahead: Some(1..) } => HoldingProgress::NotInTime,
+            // Whether the lock is free is still not known.
             HoldingState::Waiting { .. } if patience == Patience::Try && timer.is_elapsed() => {
                 HoldingProgress::Failed(unanswered(credentials))
             }
@@ -136,6 +138,7 @@ async fn publish_progress(
                 let present = present.try_into().unwrap_or(u64::MAX);
                 HoldingProgress::Waiting(describe_gathering(size, present))
             }
+            // Nothing is known yet, or nobody is ahead and the lock is about to be held.
             HoldingState::Waiting { .. } | HoldingState::Gathering { present: None } => {
                 HoldingProgress::Requested
             }
@@ -154,12 +157,12 @@ async fn publish_progress(
         });
         tokio::select! {
             changed = published.changed() => {
-                // The znode is gone, and the final state has been published.
+                // The znode is deleted, and the final state has been published. Nothing can change any longer.
                 if changed.is_err() {
                     return pending().await;
                 }
             }
-            // The lease has ended, so the state of the request is no longer `Held`.
+            // The lease has ended, so `at` no longer returns `Held` in the next iteration.
             () = clock.sleep_until(lease_end) => {}
             () = &mut timer, if !timer.is_elapsed() => {}
         }

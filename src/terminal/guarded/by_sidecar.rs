@@ -55,7 +55,7 @@ impl SidecarStream {
     }
 
     /// Publishes the progress from all events. Does not return, even after the last event: the caller drops this future
-    /// when the command has ended.
+    /// when it no longer needs the connection.
     pub(super) async fn follow(mut self, publisher: &watch::Sender<HoldingProgress>) -> Infallible {
         let last = match self.publish_until_last(publisher).await {
             Ok(last) => last,
@@ -83,8 +83,8 @@ impl SidecarStream {
     }
 }
 
-/// Returns the progress that an event reports, or `None` for an unknown event. Notes the id, which only the events of a
-/// barrier contain.
+/// Returns the progress that an event reports, or `None` for an unknown event. Notes the id of the participant, which
+/// only the events of a barrier contain.
 fn progress(
     event: &ReceivedEvent,
     id: &OnceLock<String>,
@@ -92,6 +92,7 @@ fn progress(
     let ReceivedEvent { name, data } = event;
     Ok(Some(match &**name {
         "waiting" => {
+            // A barrier's event has other fields than a lock's.
             if let Ok(BarrierWaiting { id: sent, present, size }) = parsed(data) {
                 note_id(id, sent)?;
                 return Ok(Some(HoldingProgress::Waiting(describe_gathering(size, present))));
@@ -138,6 +139,7 @@ pub(super) async fn leave(
     name: &HoldingName,
     id: Arc<OnceLock<String>>,
 ) -> Result<(), ClientError> {
+    // The event `entered` has the id, so it is known when the command has ended.
     let id = id.get().map_or("", String::as_str);
     let path = format!("{}/{name}/leave/{id}", api::BARRIERS.path);
     sidecar.post(path).within(ANSWER_TIMEOUT).answer().await?.check_done()
@@ -151,8 +153,8 @@ async fn check_clock(sidecar: &Sidecar) -> Result<(), ClientError> {
         return Ok(());
     }
     Err(ClientError::No(format!(
-        "{} goes by another clock than this process, which so cannot know until when a lock is held: ask a sidecar on this \
-         machine (--url), or none (--zookeeper)",
+        "{} uses another clock than this process, so this process cannot tell until when a lock is held: ask a sidecar on \
+         this machine (--url), or none (--zookeeper)",
         sidecar.base_url()
     )))
 }
@@ -177,8 +179,8 @@ mod tests {
         assert_eq!(waiting, Ok(Some(HoldingProgress::Waiting("behind 2 at most".into()))));
         assert_eq!(id.get(), None, "a lock has none");
         let waiting = read("waiting", r#"{"id":"1f","present":1,"size":3}"#);
-        let told = "a barrier of 3, 1 there";
-        assert_eq!(waiting, Ok(Some(HoldingProgress::Waiting(told.into()))));
+        let text = "a barrier of 3, 1 there";
+        assert_eq!(waiting, Ok(Some(HoldingProgress::Waiting(text.into()))));
         assert_eq!(id.get().map(String::as_str), Some("1f"));
         let entered = held.replacen('{', r#"{"id":"1f","#, 1);
         for name in ["entered", "renewed"] {

@@ -28,11 +28,12 @@ use tokio::time::timeout;
 /// The exit code if the lock was not acquired, or the barrier not entered, in time. `timeout` uses the same code.
 const NOT_IN_TIME: u8 = 124;
 
-/// The minimum time to wait for a sidecar's first answer, even if the user wants to wait less for the lock.
+/// The minimum time to wait for a sidecar's first answer, even if the user wants to wait less for the lock. In less
+/// time, a sidecar may not find out whether the lock is free.
 const MIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The time after which a lease that is still too short is an error. A lease may be too short at first, and gets longer
-/// when the heartbeats become more frequent.
+/// The time after which a lease that is still too short is an error. A lease may be too short at first, because it gets
+/// longer only when the heartbeats have become more frequent.
 const SHORT_LEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A command to run while a lock is held, or inside a barrier.
@@ -80,7 +81,7 @@ impl HoldingProcess {
 enum HoldingProgress {
     /// The lock or barrier is requested. The holder has not reported anything yet.
     Requested,
-    /// The request waits. The text describes what for.
+    /// The request waits. The text says for what, such as `behind 2 at most`.
     Waiting(String),
     /// The lock is held, or this process is inside the barrier.
     Held(CommandLease),
@@ -88,9 +89,9 @@ enum HoldingProgress {
     Leaving,
     /// All have left the barrier.
     AllLeft,
-    /// The time limit for waiting has passed.
+    /// The time limit for waiting has passed; with [`Patience::Try`], the lock is not free.
     NotInTime,
-    /// The lock was not acquired, or is lost, for this reason.
+    /// The lock was not acquired or the barrier not entered, or it is lost, for this reason.
     Failed(String),
 }
 
@@ -119,7 +120,7 @@ impl GuardedCommand {
                     Patience::AtMost(limit) => timeout(limit.max(MIN_TIMEOUT), opening).await,
                     Patience::Endless | Patience::Try => Ok(opening.await),
                 };
-                let Ok(opened) = opened else { return Err(self.not_in_time(true)) };
+                let Ok(opened) = opened else { return Err(self.not_in_time()) };
                 let stream = opened.map_err(as_failure)?;
                 let descriptor = stream.descriptor().clone();
                 let (publisher, progress) = watch::channel(HoldingProgress::Requested);
@@ -147,9 +148,9 @@ impl GuardedCommand {
         }
     }
 
-    /// Waits until the lock is held or the barrier is entered, and runs the command. After the command, a barrier is
-    /// left by `leave`. The guards of the command keep `descriptor` open, so that the sidecar keeps the lock until they
-    /// have ended.
+    /// Waits until the lock is held or the barrier is entered, and runs the command. After the command, leaves a
+    /// barrier with `leave`, and waits until all others have left. The guards of the command keep `descriptor` open, so
+    /// that the sidecar holds the lock until the guards have ended.
     async fn run_while_held(
         &self,
         clock: Clock,
@@ -177,14 +178,15 @@ impl GuardedCommand {
             file_limit: getrlimit(Resource::Nofile).current,
             environment: [(variable, self.name.to_string())].into_iter().chain(url).collect(),
             descriptor,
-            // After leaving a barrier, this process still has to learn when all have left, so the guards must not shut down
-            // the connection.
+            // After leaving a barrier, this process has to learn over the same connection when all have left, so the
+            // guards must not shut it down.
             shuts_down_descriptor: matches!(self.wanted, HoldingSpec::Lock(_)),
             after_restart: false,
         };
-        // Suppose ZooKeeper is silent for so long that the guards end the program. They also close the connection to
-        // the sidecar, so the sidecar seems to be gone, although it may have renewed the lease meanwhile. So a report
-        // that arrives when the program's end is already due is not the reason for the end, and is ignored.
+        // The reason to print if the lock is lost. Suppose ZooKeeper is silent for so long that the guards end the
+        // program. They also shut down the connection to the sidecar, so the sidecar then seems to be gone. That is a
+        // consequence of the end and not its reason. So ignore every report that arrives when the end of the program is
+        // already due.
         let mut why = "its lease was not renewed in time".to_owned();
         let mut end_due_at = None;
         let run = exec::run_under(plan, clock, progress.clone(), |latest| {
@@ -268,32 +270,36 @@ impl GuardedCommand {
                         is_wait_printed = true;
                     }
                 }
+                // This process leaves only after its command. So another client has used the id of this process to
+                // leave.
                 HoldingProgress::Leaving | HoldingProgress::AllLeft => {
-                    return Err(self.not_acquired("it was left"));
+                    return Err(self.not_acquired("another client made this process leave"));
                 }
                 HoldingProgress::Held(lease) => {
                     let now = clock.now();
                     let left = lease.until.since(now);
                     let held_for = held_since.map(|since| now.since(since));
-                    match time_to_end(self.kill_after, left) {
-                        // This is as much as the user wants, or as much as a renewed lease allows.
+                    match reserved_time(self.kill_after, left) {
+                        // The reserved time is as long as the user wants, or as long as a renewed lease allows.
                         Some(reserved)
                             if held_for.is_some() || reserved == self.kill_after + KILL_MARGIN =>
                         {
                             return Ok(reserved);
                         }
+                        // Even renewed leases are too short. (`held_for` is `None` for the first lease, and `None` is
+                        // less than any `Some`.)
                         None if held_for >= Some(SHORT_LEASE_TIMEOUT) => {
                             return Err(failure(format!(
                                 "a lease of {left:?} leaves no time to end a command before it ends: have the session \
                                  timeout raised (zookeeper.session_timeout)"
                             )));
                         }
-                        // This first lease may already be as old as a heartbeat interval, so wait for a renewed lease,
-                        // which has more time left.
+                        // Wait for a renewed lease. The first lease may already be as old as a heartbeat interval, so a
+                        // renewed one has more time left.
                         Some(_) | None => held_since = held_since.or(Some(now)),
                     }
                 }
-                HoldingProgress::NotInTime => return Err(self.not_in_time(true)),
+                HoldingProgress::NotInTime => return Err(self.not_in_time()),
                 HoldingProgress::Failed(why) => return Err(self.not_acquired(&why)),
             }
             tokio::select! {
@@ -301,8 +307,14 @@ impl GuardedCommand {
                     changed.map_err(|_| self.not_acquired("its state can no longer be read"))?;
                 }
                 () = clock.sleep_until(until) => {
+                    // Without an answer of ZooKeeper, it is not known whether the lock is free.
                     let is_answered = *progress.borrow() != HoldingProgress::Requested;
-                    return Err(self.not_in_time(is_answered));
+                    return Err(match &self.holder {
+                        HoldingProcess::ThisProcess(_, credentials) if !is_answered => {
+                            self.not_acquired(&by_itself::unanswered(credentials))
+                        }
+                        _ => self.not_in_time(),
+                    });
                 }
                 error = &mut interrupted => return Err(error),
             }
@@ -317,13 +329,8 @@ impl GuardedCommand {
         }
     }
 
-    /// Returns the error for a wait that was too long. Without a sidecar, `is_answered` is whether ZooKeeper has answered.
-    fn not_in_time(&self, is_answered: bool) -> ClientError {
-        if let HoldingProcess::ThisProcess(_, credentials) = &self.holder
-            && !is_answered
-        {
-            return self.not_acquired(&by_itself::unanswered(credentials));
-        }
+    /// Returns the error for a wait that was too long.
+    fn not_in_time(&self) -> ClientError {
         let why = match self.wanted {
             HoldingSpec::Lock(_) => format!(
                 "timed out waiting for lock {}: `bellwether locks {0}` shows who is ahead",
@@ -367,19 +374,20 @@ fn describe_gathering(size: u32, present: u64) -> String {
     format!("a barrier of {size}, {present} there")
 }
 
-/// Returns how much of each lease is reserved for ending the command: at most half, because the lease is renewed in the
-/// other half. Returns `None` if that is too short to kill the command.
-fn time_to_end(kill_after: Duration, lease: Duration) -> Option<Duration> {
+/// Returns how much of each lease is reserved for ending the command: `kill_after` and the time to kill, but at most
+/// half of `lease`, because the lease must be renewed in the other half. Returns `None` if half of it is too short to
+/// kill the command.
+fn reserved_time(kill_after: Duration, lease: Duration) -> Option<Duration> {
     let half = lease / 2;
     (half > KILL_MARGIN).then(|| half.min(kill_after + KILL_MARGIN))
 }
 
-/// Replaces the exit code of the error with the one for a command that could not be run.
+/// Replaces the exit code of the error with [`exec::FAILED`].
 fn as_failure(error: ClientError) -> ClientError {
     ClientError::Exit(exec::FAILED, error.message())
 }
 
-/// Returns an error with the exit code for a command that could not be run.
+/// Returns an error with the exit code [`exec::FAILED`].
 fn failure(why: String) -> ClientError {
     ClientError::Exit(exec::FAILED, Some(why))
 }
@@ -400,9 +408,9 @@ mod tests {
     #[test]
     fn at_most_half_of_a_lease_is_there_to_end_a_command_in() {
         let ms = Duration::from_millis;
-        let wanted = ms(2000);
-        assert_eq!(time_to_end(wanted, ms(6890)), Some(ms(2500)), "as long as is wanted");
-        assert_eq!(time_to_end(wanted, ms(2846)), Some(ms(1423)), "the other half is for renewals");
-        assert_eq!(time_to_end(wanted, ms(1000)), None, "it takes as long to kill");
+        let kill = ms(2000);
+        assert_eq!(reserved_time(kill, ms(6890)), Some(ms(2500)), "as long as is wanted");
+        assert_eq!(reserved_time(kill, ms(2846)), Some(ms(1423)), "the other half is for renewals");
+        assert_eq!(reserved_time(kill, ms(1000)), None, "half is too short to kill");
     }
 }

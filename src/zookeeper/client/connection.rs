@@ -1,8 +1,8 @@
 //! A connection to one server, and the tasks that the client library runs for it.
 //!
-//! The client library could reconnect by itself, but then it hides that the server has shortened the session timeout, sends
-//! requests that were given up long ago, and can spin endlessly without a network. So a lost connection is dropped with
-//! everything that the library still does for it, and the session is resumed over another connection.
+//! The client library could reconnect by itself. But then the library hides that the server has shortened the session
+//! timeout, sends requests that were given up long ago, and can spin endlessly without a network. So a lost connection
+//! is dropped, together with the library's tasks for it, and the session is resumed over another connection.
 
 use super::credentials::{self, Credentials, PresentedCredentials};
 use super::kerberos::BegunLogin;
@@ -21,6 +21,7 @@ use std::future::{IntoFuture, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::lookup_host;
@@ -34,14 +35,19 @@ pub(crate) struct Connection {
     pub(crate) client: Client,
     /// Notified by [`Self::give_up`], which ends the connection.
     given_up: Arc<Notify>,
-    /// A request that is not answered within this time ends the connection: a quarter of the session timeout.
+    /// A request that is not answered within this time ends the connection: a quarter of the session timeout, so that
+    /// time is left to resume the session at another server.
     answer_timeout: Duration,
+    /// The configured session timeout.
+    session_timeout: Duration,
     /// The address of the server, `host:port`.
     server: Arc<str>,
     /// The credentials with which the connection was opened. The request for the version needs the same TLS settings.
     presented: Arc<PresentedCredentials>,
-    /// The version of the server, or `None` if the server does not report it. Empty until the server was asked.
+    /// The version of the server, or `None` if the server does not report it. Empty until the server has answered.
     version: Arc<OnceCell<Option<ServerVersion>>>,
+    /// True once [`Self::leave_server`] has given this connection up.
+    has_left: Arc<AtomicBool>,
     /// The servers that this session has left, shared by all of its connections.
     left_servers: LeftServers,
 }
@@ -54,20 +60,6 @@ pub(crate) struct LeftServers {
     left_at: Arc<Mutex<BTreeMap<Arc<str>, Moment>>>,
 }
 
-/// The outcome of [`Connection::leave_server`]. It tells the caller whether to repeat its request at another server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LeaveServerOutcome {
-    /// The connection is given up, and the server was not left before. The caller repeats its request over the next
-    /// connection.
-    First,
-    /// The connection is given up, but the server was left before, and the session has come back to it: there may be no
-    /// other server.
-    Again,
-    /// The connection is kept, because the server was left less than a session timeout ago, and no other server was found.
-    /// The caller has to wait, or do without a better answer.
-    NotYet,
-}
-
 /// The servers' answer to a transaction.
 #[derive(Debug)]
 pub(crate) enum TransactionResult {
@@ -77,7 +69,7 @@ pub(crate) enum TransactionResult {
     Failed { at: usize, error: Error },
 }
 
-/// A connection that was just made.
+/// A connection that was just opened.
 pub(crate) struct OpenedConnection {
     pub(crate) connection: Connection,
     /// The session timeout that the server granted, but at most the requested one. Leases are computed from it, and must not
@@ -119,10 +111,10 @@ struct Server {
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionEnd {
-    /// Only the connection has ended: the session may be alive.
-    Connection,
-    /// The session has ended, with everything that it owned.
-    Session,
+    /// Only the connection has ended.
+    SessionMayLive,
+    /// The session has ended as well, with everything that it owned.
+    SessionEnded,
 }
 
 impl Connection {
@@ -140,8 +132,8 @@ impl Connection {
         }
     }
 
-    /// Confirms with a quorum that the znode exists. On a new connection of an old session this is also a barrier: no read
-    /// after it is older than what the session has already seen.
+    /// Confirms with a quorum that the znode exists. On a new connection of a resumed session, this is also a barrier:
+    /// later reads over the connection show at least what the session has already seen.
     ///
     /// The request is sent when this is called, not when the future is first polled, so later requests come after it.
     pub(crate) fn check(&self, path: &str) -> impl Future<Output = Result<(), Error>> {
@@ -149,7 +141,8 @@ impl Connection {
         async move { checked.await?.into_result() }
     }
 
-    /// Commits all of the operations that `build` adds, or none, through a quorum. `operations` is the number of operations.
+    /// Commits all of the operations that `build` adds, or none, through a quorum. `operations` is their number: an
+    /// answer with another number of results is an error.
     ///
     /// The request is sent when this is called, not when the future is first polled, so later requests come after it.
     pub(crate) fn transact(
@@ -164,8 +157,8 @@ impl Connection {
             // The `Ok` is for `request`, which only limits the time here: transactions have an error type of their own.
             match self.request(async { Ok(commit.await) }).await? {
                 Ok(results) if results.len() == operations => Ok(TransactionResult::Done(results)),
-                // The library gives this answer to an empty transaction, without asking a server.
-                Ok(_) => Err(Error::UnexpectedError("too few results of a transaction".into())),
+                // A wrong answer. Or `build` added nothing: then the library answers, without asking a server.
+                Ok(_) => Err(Error::UnexpectedError("wrong number of transaction results".into())),
                 Err(MultiWriteError::OperationFailed { index, source }) => {
                     Ok(TransactionResult::Failed { at: index, error: source })
                 }
@@ -180,14 +173,21 @@ impl Connection {
     }
 
     /// Gives this connection up because a quorum contradicted its server. From then on, the session tries other servers
-    /// first. Leaves a server at most once in a session timeout, because there may be no other server.
-    pub(crate) fn leave_server(&self) -> LeaveServerOutcome {
-        let session_timeout = 4 * self.answer_timeout;
-        let outcome = self.left_servers.leave(&self.server, session_timeout);
-        if outcome != LeaveServerOutcome::NotYet {
+    /// first. Returns true if the connection is given up, so that the caller repeats its request over the next one.
+    ///
+    /// Leaves the same server at most once in a session timeout. If there is no other server, the session comes back to
+    /// this one, and must not reconnect again and again: then this returns false, and the caller has to wait, or do
+    /// without a better answer.
+    pub(crate) fn leave_server(&self) -> bool {
+        if self.has_left.load(Ordering::Relaxed) {
+            return true;
+        }
+        let leaves = self.left_servers.leave(&self.server, self.session_timeout);
+        if leaves {
+            self.has_left.store(true, Ordering::Relaxed);
             self.give_up();
         }
-        outcome
+        leaves
     }
 
     /// Returns the address of the server.
@@ -195,24 +195,21 @@ impl Connection {
         &self.server
     }
 
-    /// Returns true if the server supports `whoAmI`. An older server closes the connection at this request.
+    /// Returns true if the server is known to support `whoAmI`. An older server closes the connection at this request.
     pub(crate) async fn has_who_am_i(&self) -> bool {
         self.version().await.is_some_and(ServerVersion::has_who_am_i)
     }
 
-    /// Returns true if the server may be asked to create container znodes. Servers other than ZooKeeper close the connection
-    /// at such a request. A server that does not report its version is taken for ZooKeeper.
+    /// Returns true if the server may be asked to create container znodes. Servers other than ZooKeeper close the
+    /// connection at such a request. A server whose version is not known is taken for ZooKeeper.
     pub(crate) async fn has_containers(&self) -> bool {
-        match self.version().await {
-            Some(version) => version.is_zookeeper(),
-            None => true,
-        }
+        self.version().await.is_none_or(ServerVersion::is_zookeeper)
     }
 
-    /// Returns the version of the server, if the server reports it. The server is asked only once, unless it does not
-    /// answer.
+    /// Returns the version of the server; `None` if the server does not report it, or does not answer. The server is
+    /// asked only until it has answered once.
     pub(crate) async fn version(&self) -> Option<&ServerVersion> {
-        let asking = version(&self.server, &self.presented, self.answer_timeout);
+        let asking = ask_version(&self.server, &self.presented, self.answer_timeout);
         self.version.get_or_try_init(|| asking).await.ok()?.as_ref()
     }
 }
@@ -232,17 +229,16 @@ impl LeftServers {
         Self { clock, left_at: Arc::default() }
     }
 
-    /// Notes that the session leaves this server, unless it has left the same server less than `pause` ago.
-    fn leave(&self, server: &Arc<str>, pause: Duration) -> LeaveServerOutcome {
+    /// Notes that the session leaves this server, and returns true, unless it has left the same server less than `pause`
+    /// ago.
+    fn leave(&self, server: &Arc<str>, pause: Duration) -> bool {
         let now = self.clock.now();
         let mut left_at = self.left_at.lock().expect("no panic while it is held");
-        let outcome = match left_at.get(server) {
-            None => LeaveServerOutcome::First,
-            Some(last) if now.since(*last) < pause => return LeaveServerOutcome::NotYet,
-            Some(_) => LeaveServerOutcome::Again,
-        };
-        left_at.insert(server.clone(), now);
-        outcome
+        let leaves = left_at.get(server).is_none_or(|last| now.since(*last) >= pause);
+        if leaves {
+            left_at.insert(server.clone(), now);
+        }
+        leaves
     }
 
     /// Moves the servers that the session has left to the end, the most recently left one last.
@@ -253,8 +249,8 @@ impl LeftServers {
     }
 }
 
-/// Asks the server for its version, over a connection of its own.
-async fn version(
+/// Asks the server for its version, over another connection. Fails if the server does not answer within the limit.
+async fn ask_version(
     server: &str,
     presented: &PresentedCredentials,
     limit: Duration,
@@ -309,18 +305,18 @@ async fn open_and_await_end(
             loop {
                 match states.changed().await {
                     SessionState::SyncConnected | SessionState::ConnectedReadOnly => {}
-                    SessionState::Disconnected => return ConnectionEnd::Connection,
-                    _ => return ConnectionEnd::Session,
+                    SessionState::Disconnected => return ConnectionEnd::SessionMayLive,
+                    _ => return ConnectionEnd::SessionEnded,
                 }
             }
         } => how,
-        () = given_up.notified() => ConnectionEnd::Connection,
+        () = given_up.notified() => ConnectionEnd::SessionMayLive,
     };
     let _receiver_gone = end.send(EndedConnection { how, _tasks: tasks });
 }
 
-/// Tries the servers in random order, each once, until one opens or resumes the session. Also returns the states of the
-/// connection, and the timeout of the session.
+/// Tries the servers, each once, until one opens or resumes the session. Servers that the session has left come last;
+/// otherwise, the order is random. Also returns the states of the connection, and its [`OpenedConnection::timeout`].
 async fn open(
     settings: &Zookeeper,
     credentials: &Credentials,
@@ -338,8 +334,9 @@ async fn open(
     fastrand::shuffle(&mut servers);
     left_servers.put_last(&mut servers);
     let is_resumption = session.is_some();
+    // The failure at the last server that was tried.
     let mut failure = Failure::Unreachable("no server".into());
-    // The reason why a Kerberos login failed. Another server may accept it, because each server has its own principal.
+    // The reason why a Kerberos login failed. Other servers are still tried: each has its own principal.
     let mut refused_login = None;
     for Server { address: server, host } in servers {
         let login = match credentials.begin_login(&host, answer_timeout).await {
@@ -356,17 +353,16 @@ async fn open(
                 false => connector.connect(&server).await,
             }
         };
-        // Limit each attempt, far below the library's own limit for all servers: when that has passed, the library may loop
-        // without yielding.
+        // Limit each attempt, so that a silent server leaves time for the others. The library waits longer.
         let connecting = timeout(answer_timeout, connecting);
         let known_version = OnceCell::new();
         let connected = if is_resumption {
             connecting.await
         } else {
-            // A new session is not used if its server is too old.
-            let asking = version(&server, &presented, answer_timeout / 4);
+            // A new session is not used if its server is too old. The limit is short, because the new session waits for
+            // the version. A server that was too slow to answer is asked again when its version matters.
+            let asking = ask_version(&server, &presented, answer_timeout / 4);
             let (connected, asked) = tokio::join!(connecting, asking);
-            // A server that was too slow to answer is asked again when its version matters.
             if let Ok(version) = asked {
                 let problem = version.as_ref().and_then(|version| version.too_old(&server));
                 if let Some(problem) = problem {
@@ -390,7 +386,7 @@ async fn open(
             }
             Err(Error::SessionExpired) => return Err(Failure::Expired),
             Err(error) => {
-                // Perhaps this member did not accept the server.
+                // With Kerberos, the cause may be that this member did not accept the server.
                 if let Some(why) = login.and_then(|login| login.failure(&server)) {
                     refused_login = Some(why);
                 }
@@ -409,22 +405,25 @@ async fn open(
             client,
             given_up: Arc::new(Notify::new()),
             answer_timeout,
+            session_timeout: settings.session_timeout,
             server: server.into(),
             presented: presented.clone(),
             version: Arc::new(known_version),
+            has_left: Arc::default(),
             left_servers: left_servers.clone(),
         };
-        // The server must show at least what the session has already seen: see `Connection::check`.
+        // The server must show at least what the session has already seen: see `Connection::check`. Any answer will do.
         if is_resumption
             && let Err(error) = connection.check("/").await
             && !is_server_answer(&error)
         {
-            // The client and its tasks must end without a turn of the runtime in between: otherwise the library would close
-            // the session.
+            // Return, without trying the other servers: the library's tasks must end without a turn of the runtime
+            // after the client is dropped. Otherwise they would close the session.
             return Err(error.into());
         }
         return Ok((connection, states, granted));
     }
+    // The reason for a refused login is known, while another failure may need a diagnosis.
     match refused_login {
         Some(why) => Err(Failure::Refused(why)),
         None => Err(failure),
@@ -440,9 +439,13 @@ fn build_connector(
 ) -> Result<Connector, Error> {
     let mut connector = Client::connector()
         .with_session_timeout(settings.session_timeout)
-        // The longest timeout that the library allows: with a shorter one, the library would check for silence more often.
-        // Requests have their own, shorter limit.
+        // The longest timeout that the library accepts: it replaces a longer one by 2/5 of the session timeout. The
+        // library pings after 3/8 of this timeout, which is just after an idle member sends its next read
+        // (`idle_delay`). With a shorter timeout, idle members would ping as well, and wake up more often. Requests
+        // have their own, shorter limit.
         .with_connection_timeout(settings.session_timeout * 3 / 5)
+        // The library must try the server only once: `open` tries the next one. Otherwise the library would try it
+        // until the session timeout has passed, and could then loop without yielding.
         .with_fail_eagerly();
     if let Some(session) = session {
         connector = connector.with_session(session.clone());
@@ -460,8 +463,10 @@ impl Server {
     }
 }
 
-/// Returns all addresses of all servers. If a name has several addresses, the library itself would try only the first one
-/// that does not refuse the connection.
+/// Returns each address of each server as a server of its own. The library would try the addresses of a name one after
+/// another, but within the limit of one attempt: behind an address that does not answer, the others would not be tried.
+///
+/// Fails only if no name can be resolved.
 async fn resolve(hosts: &str, limit: Duration) -> Result<Vec<Server>, Failure> {
     let lookups = hosts.split(',').map(|server| lookup(server, limit));
     let mut servers = vec![];
@@ -475,7 +480,7 @@ async fn resolve(hosts: &str, limit: Duration) -> Result<Vec<Server>, Failure> {
             Err(problem) => problems.push(format!("{server} {problem}")),
         }
     }
-    // If several names have the same address, only the first is kept.
+    // If several names have the same address, only the first name is kept.
     servers.sort_by(|one, other| one.address.cmp(&other.address));
     servers.dedup_by(|one, other| one.address == other.address);
     if servers.is_empty() {
@@ -547,7 +552,7 @@ impl From<Error> for Failure {
 pub(crate) fn in_words(error: &Error) -> String {
     match error {
         Error::Timeout => "ZooKeeper did not answer in time".into(),
-        // When a connection ends, the library knows only that its requests were not answered.
+        // Both mean that the connection ended before the answer came.
         Error::ConnectionLoss | Error::ClientClosed => LOST_BEFORE_ANSWER.into(),
         // The library takes it for a bug if its task for the connection ends before a request is answered.
         Error::UnexpectedError(what) if what.starts_with("BUG") => LOST_BEFORE_ANSWER.into(),
@@ -557,8 +562,8 @@ pub(crate) fn in_words(error: &Error) -> String {
 
 const LOST_BEFORE_ANSWER: &str = "the connection to ZooKeeper was lost before the answer came";
 
-/// Returns true if the error is the servers' answer to the request. Any other error is silence: the request may or may not
-/// have been carried out.
+/// Returns true if the error is the servers' answer to the request, which they have not carried out. (An invalid path
+/// or ACL is refused by the library itself.) Any other error is silence: perhaps the request was carried out.
 pub(crate) fn is_server_answer(error: &Error) -> bool {
     matches!(
         error,

@@ -28,8 +28,8 @@ use tokio_rustls::rustls::{
 };
 use tracing::{info, warn};
 
-/// The time limit for the Kerberos logins of a command that connects once. The Kerberos library waits for a silent KDC for a
-/// second before it asks the next one, and does so again for each ticket, so a login may take some seconds.
+/// The time limit for all Kerberos logins of a command that connects once. The Kerberos library waits for a silent KDC
+/// for a second before it asks the next KDC, and does so again for each ticket, so a login may take some seconds.
 const COMMAND_LOGIN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Reads the credentials, and keeps the last valid ones, which are used if a file is incomplete because it is being written.
@@ -38,7 +38,7 @@ pub struct Credentials {
     loaded: Mutex<LoadedFiles>,
     /// `None` if Kerberos is not configured.
     tickets: Option<Tickets>,
-    /// The reason why the last Kerberos login could not begin.
+    /// The reason why the last Kerberos login could not begin; `None` if it has begun.
     login_failure: Mutex<Option<String>>,
     /// Kerberos logins of a command may take until this moment. `None` for a member: its logins have only the limit of each
     /// attempt to connect.
@@ -49,7 +49,7 @@ pub struct Credentials {
 struct LoadedFiles {
     /// The last valid credentials; `None` before the first ones.
     presented: Option<Arc<PresentedCredentials>>,
-    /// The reason why the current files are not valid, so that older credentials are used.
+    /// The reason why the current files cannot be used, so that older credentials are used.
     problem: Option<String>,
 }
 
@@ -60,12 +60,13 @@ pub(crate) struct PresentedCredentials {
     login: Option<(Scheme, SecretString)>,
 }
 
-/// The trusted CAs and the member's own certificate, in two forms: for the client library, and for the handshake of a
-/// diagnosis.
+/// The trusted CAs and the member's own certificate, in two forms: the client library takes only the files' texts.
 pub(crate) struct Trust {
+    /// For our own handshakes: those of a diagnosis, and of a request for the server's version.
     pub(crate) config: Arc<ClientConfig>,
+    /// The text of the file of the CAs.
     ca: Zeroizing<String>,
-    /// The contents of the certificate's file, which may hold the key as well, and of the key's file.
+    /// The text of the certificate's file, which may hold the key as well, and of the key's file.
     own: Option<(Zeroizing<String>, SecretString)>,
 }
 
@@ -95,7 +96,7 @@ pub(crate) fn server_name(server: &str) -> Result<ServerName<'static>, ConfigErr
     })
 }
 
-/// Returns the name, or the address, of the server at `host:port`.
+/// Returns the name of the server at `host:port`, or its IP address without brackets.
 pub(super) fn host(server: &str) -> &str {
     let name = server.rsplit_once(':').map_or(server, |(name, _)| name);
     name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name)
@@ -126,6 +127,9 @@ impl Credentials {
     }
 
     /// Begins a Kerberos login at the server with this name. Returns `None` if Kerberos is not configured.
+    ///
+    /// # Errors
+    /// The reason why the login cannot begin, which [`Self::login_failure`] returns as well.
     pub(super) async fn begin_login(
         &self,
         host: &str,
@@ -133,7 +137,7 @@ impl Credentials {
     ) -> Result<Option<BegunLogin>, String> {
         let Some(tickets) = &self.tickets else { return Ok(None) };
         let limit = match self.login_deadline {
-            // A command does not try again, so a slow KDC gets longer. In whole seconds, as the limit is part of errors.
+            // A command does not try again, so a slow KDC gets longer: whole seconds, because errors name the limit.
             Some(deadline) => {
                 let left = deadline.since(Clock::system().now()).as_secs_f64();
                 limit.max(Duration::from_secs(left.ceil() as u64))
@@ -152,12 +156,13 @@ impl Credentials {
         tickets.explain_refusal(login)
     }
 
-    /// Returns why the last Kerberos login could not begin, so that no server was asked.
+    /// Returns why the last Kerberos login could not begin, so that its server was not tried; `None` if it has begun.
     pub fn login_failure(&self) -> Option<String> {
         self.login_failure.lock().expect("no panic while it is held").clone()
     }
 
-    /// Returns when the Kerberos tickets end, or have ended; `None` if Kerberos is not configured.
+    /// Returns when the Kerberos tickets end, or have ended; the epoch before the first tickets, and `None` if Kerberos
+    /// is not configured.
     pub(crate) fn tickets_end_at(&self) -> Option<SystemTime> {
         self.tickets.as_ref().map(Tickets::end_at)
     }
@@ -167,14 +172,15 @@ impl Credentials {
         self.tickets.as_ref()?.problem(now, is_connected)
     }
 
-    /// Reads the files. If they are not valid, or cannot be read in time, returns the credentials that were read before.
+    /// Reads the files. If they are not valid, or cannot be read in time, returns the last valid credentials. Fails
+    /// with the problem if there are none.
     pub(crate) async fn load(&self, limit: Duration) -> Result<Arc<PresentedCredentials>, String> {
         let read = self.read_files(limit).await;
         let mut loaded = self.loaded();
         match (read, loaded.presented.clone()) {
             (Ok(presented), _) => {
                 if loaded.problem.take().is_some() {
-                    info!("what is shown to ZooKeeper is what is in the files again");
+                    info!("using the current credentials for ZooKeeper again");
                 }
                 let presented = Arc::new(presented);
                 loaded.presented = Some(presented.clone());
@@ -182,7 +188,7 @@ impl Credentials {
             }
             (Err(problem), Some(last)) => {
                 if loaded.problem.as_ref() != Some(&problem) {
-                    warn!("{problem}; ZooKeeper is shown what was there before");
+                    warn!("{problem}; still using the previous credentials for ZooKeeper");
                     loaded.problem = Some(problem);
                 }
                 Ok(last)
@@ -209,7 +215,7 @@ impl Credentials {
         }
     }
 
-    /// Returns what was presented for the last connection; `None` if nothing was read yet.
+    /// Returns the last valid credentials; `None` if none were read yet.
     pub(crate) fn last_presented(&self) -> Option<Arc<PresentedCredentials>> {
         self.loaded().presented.clone()
     }
@@ -224,7 +230,7 @@ impl Credentials {
         let scheme = login.scheme();
         let credentials = match login {
             Login::Sasl(credentials) => credentials,
-            // With the scheme `digest` the servers have no list of users, and so accept any user.
+            // With the scheme `digest`, servers accept any user and password. So they demand another scheme.
             Login::Digest(_) => {
                 return format!(
                     "the servers demand another login than zookeeper.auth = \"{scheme}\": SASL \
@@ -247,11 +253,7 @@ impl Credentials {
              password in {place} right, and do the servers know this user? If their JAAS file has \
              Krb5LoginModule, they take zookeeper.auth = \"kerberos\" alone."
         );
-        let may_refuse_digest_md5 = match version {
-            Some(version) => version.may_refuse_digest_md5(),
-            None => true,
-        };
-        if may_refuse_digest_md5 {
+        if version.is_none_or(ServerVersion::may_refuse_digest_md5) {
             why += " Servers of 3.9.6 and newer refuse every such login in FIPS mode, which is their default: use \
                     zookeeper.auth = \"digest\" over TLS, a client certificate or Kerberos, or set zookeeper.fips-mode=false on all servers";
         }
@@ -291,10 +293,11 @@ impl PresentedCredentials {
                 connector.with_auth("digest", secret.expose_secret().as_bytes())
             }
             Some((Scheme::Sasl, secret)) => {
+                // There is a colon: see `credentials`.
                 let (user, password) = secret.expose_secret().split_once(':').unwrap_or_default();
                 connector.with_sasl(SaslOptions::digest_md5(user.to_owned(), password.to_owned()))
             }
-            // A Kerberos login is applied by itself: see `BegunLogin::apply`.
+            // `read` makes no Kerberos login: see `BegunLogin::apply`.
             Some((Scheme::Kerberos, _)) | None => connector,
         })
     }
@@ -411,7 +414,7 @@ fn private_key(file: &Path) -> Result<(PrivateKeyDer<'static>, SecretString), Co
 }
 
 fn invalid_pem(key: &str, file: &Path, error: &PemError) -> ConfigError {
-    // The error may quote the file's content, which may be part of a key.
+    // The error may quote the file's content, which may be part of a key. So it is not part of the message.
     let problem = match error {
         PemError::MissingSectionEnd { .. } => "ends in the middle of a section",
         _ => "is not valid PEM",
@@ -464,8 +467,8 @@ fn read_text(file: &Path) -> Result<Zeroizing<String>, String> {
     }
 }
 
-/// Explains why our certificate is not valid now. This is only a warning: servers may accept it, and it may be renewed
-/// soon.
+/// Explains why our certificate is not valid now; `None` if it is valid, or cannot be checked here. This is only a
+/// warning: servers may accept the certificate, and it may be renewed soon.
 pub(super) fn own_certificate_problem(tls: &Tls) -> Option<String> {
     let OwnCertificate { cert, .. } = tls.own.as_ref()?;
     let (chain, _) = certificates(TLS_CERT.key(), cert).ok()?;
@@ -473,7 +476,7 @@ pub(super) fn own_certificate_problem(tls: &Tls) -> Option<String> {
     let (roots, ..) = authorities(&tls.ca).ok()?;
     let verifier = WebPkiClientVerifier::builder(roots.into()).build().ok()?;
     let name = cert.display();
-    // The library's check of a client's certificate, as a server would perform it.
+    // The TLS library's check of a client's certificate, as a server would perform it.
     match verifier.verify_client_cert(first, others, UnixTime::now()) {
         Err(Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
             let date = date(not_after);
@@ -485,7 +488,7 @@ pub(super) fn own_certificate_problem(tls: &Tls) -> Option<String> {
             let date = date(not_before);
             Some(format!("zookeeper.tls.cert: {name} is not valid before {date}"))
         }
-        // Other errors are left to the servers: the members' certificates may be of another CA than the servers' own.
+        // Only the servers can judge other errors: their CA for members' certificates may not be in `tls.ca`.
         Ok(_) | Err(_) => None,
     }
 }

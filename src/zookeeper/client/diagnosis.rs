@@ -18,7 +18,7 @@ use tokio_rustls::rustls::{
     AlertDescription, CertificateError, ClientConfig, Error, RootCertStore,
 };
 
-/// The problem of one server, in words that follow its name.
+/// The problem of one server, in words that follow the server's name.
 type Finding = (FindingKind, String);
 
 /// The kind of a finding. Findings about several servers are reported in this order.
@@ -28,7 +28,7 @@ enum FindingKind {
     Misconfigured,
     /// The server runs, but has no quorum.
     NoQuorum,
-    /// The server does not answer as ZooKeeper does, or not at all. Perhaps it comes back.
+    /// The server does not answer as ZooKeeper does, or not at all. Perhaps the next attempt succeeds.
     Unreachable,
 }
 
@@ -82,7 +82,8 @@ async fn examine(
             return Some((FindingKind::Unreachable, format!("cannot be reached: {error}")));
         }
     };
-    // `tls` has the settings, and `trust` the content of the files that they name.
+    // `tls` has the settings, and `trust` the content of the files that they name. An attempt to connect has read the
+    // files, so both are there if TLS is configured.
     match (tls, presented.and_then(|presented| presented.tls.as_ref())) {
         (Some(tls), Some(trust)) => examine_tls(server, tcp, tls, trust, limit).await,
         (Some(_), None) | (None, _) => examine_plain(server, tcp).await,
@@ -96,9 +97,11 @@ async fn examine_plain(server: &str, mut tcp: TcpStream) -> Option<Finding> {
         let remedy = "write the servers' clientPort into zookeeper.servers";
         return Some((FindingKind::Misconfigured, format!("speaks HTTP on this port: {remedy}")));
     }
+    // Text shows that this is ZooKeeper without TLS, so only its quorum can be missing.
     if is_text(&answer) {
         return no_quorum_finding(&answer);
     }
+    // Try TLS over another connection. Close this one first, because the server may limit the connections of a client.
     drop(tcp);
     let second = TcpStream::connect(server).await.ok()?;
     if speaks_tls(server, second).await {
@@ -117,7 +120,8 @@ async fn examine_plain(server: &str, mut tcp: TcpStream) -> Option<Finding> {
     Some((FindingKind::Unreachable, what.into()))
 }
 
-/// Returns a finding if this is the answer of a server without a quorum, which serves no client.
+/// Returns a finding if this is the answer of a server without a quorum, which serves no client; `None` for any other
+/// answer.
 fn no_quorum_finding(answer: &[u8]) -> Option<Finding> {
     if !String::from_utf8_lossy(answer).contains("not currently serving") {
         return None;
@@ -126,8 +130,8 @@ fn no_quorum_finding(answer: &[u8]) -> Option<Finding> {
     Some((FindingKind::NoQuorum, what.into()))
 }
 
-/// Returns true if the server answers a TLS handshake. This trusts no certificate, so the handshake with a TLS server ends
-/// with an error of TLS.
+/// Returns true if the server answers a TLS handshake. No certificate is trusted here, so a handshake with a TLS server
+/// fails, but with an error that shows that the server speaks TLS.
 async fn speaks_tls(server: &str, tcp: TcpStream) -> bool {
     let trusts_none = ClientConfig::builder()
         .with_root_certificates(RootCertStore::empty())
@@ -165,7 +169,8 @@ async fn examine_tls(
     if let Some(why) = tls_error(&error).and_then(|error| explain_tls_error(error, tls)) {
         return Some((FindingKind::Misconfigured, why));
     }
-    // Perhaps this is the port without TLS, and the server took our handshake for an invalid request.
+    // Perhaps this is the port without TLS, and the server took our handshake for an invalid request. Connecting again
+    // may take half of the limit, so that the error above can be reported before `diagnose` stops waiting.
     if let Ok(Ok(mut tcp)) = timeout(limit / 2, TcpStream::connect(server)).await
         && ask_srvr(&mut tcp).await.is_ok_and(|answer| is_text(&answer))
     {
@@ -176,8 +181,10 @@ async fn examine_tls(
     Some((FindingKind::Unreachable, format!("breaks the TLS handshake off: {error}")))
 }
 
-/// Sends the four-letter command `srvr`, which ZooKeeper answers with text even if the command is not allowed. The newline
-/// makes it long enough for a TLS server to recognize that it is not TLS.
+/// Sends the four-letter command `srvr`, and returns the beginning of the answer, or nothing if the server closes the
+/// connection without one. ZooKeeper answers with text even if the command is not allowed.
+///
+/// The newline makes the command long enough for a TLS server to recognize that it is not TLS.
 pub(super) async fn ask_srvr(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
 ) -> io::Result<Vec<u8>> {
@@ -185,7 +192,7 @@ pub(super) async fn ask_srvr(
     stream.flush().await?;
     let mut answer = vec![0; 64];
     let length = match stream.read(&mut answer).await {
-        // A server may close without an answer, which is not a TLS error.
+        // The TLS library's error if the server closes the connection without ending TLS: no answer.
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => 0,
         length => length?,
     };
@@ -193,7 +200,8 @@ pub(super) async fn ask_srvr(
     Ok(answer)
 }
 
-/// Returns true if the answer is text, as ZooKeeper's answers are. A TLS alert begins with a control character.
+/// Returns true if the answer is text, as ZooKeeper's answers are. The answer of a TLS server, an alert, begins with a
+/// control character.
 fn is_text(answer: &[u8]) -> bool {
     answer.first().is_some_and(u8::is_ascii_alphabetic)
 }
@@ -216,7 +224,7 @@ fn explain_tls_error(error: &Error, tls: &Tls) -> Option<String> {
         Error::PeerIncompatible(_) => {
             Some(format!("has no version or cipher of TLS in common with us: {error}"))
         }
-        // The caller examines whether the server speaks TLS at all.
+        // For example, the answer is not TLS: the caller examines whether the server speaks TLS at all.
         _ => None,
     }
 }
@@ -261,7 +269,7 @@ fn bare(name: &str) -> &str {
     inner.trim_matches('"')
 }
 
-/// Explains what the server's alert means for our certificate.
+/// Explains why the server has ended the handshake with this alert: as a rule, because of our certificate.
 fn explain_alert(alert: AlertDescription, tls: &Tls) -> String {
     use AlertDescription as A;
     let is_about_our_certificate = matches!(

@@ -17,7 +17,7 @@ pub(super) struct FailureReporter<'a> {
     /// The text in front of the reason, such as "no session with ZooKeeper at zk-0:2181".
     what: String,
     logged: ReasonLog,
-    /// How the last cause was found; `None` if no cause was found.
+    /// How the last cause was found; `None` until a cause is found.
     cause_source: Option<CauseSource>,
     /// The running diagnosis, at most one. It ends with the cause, or with the library's error (`Err`) if it finds no cause.
     diagnosis: JoinSet<Result<String, String>>,
@@ -35,10 +35,11 @@ struct ReasonLog {
 /// How a cause was found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum CauseSource {
-    /// By our own diagnosis. If the next diagnosis finds nothing, the library's error is reported instead.
+    /// By our own diagnosis, or by resolving the servers' names. If the next diagnosis finds nothing, the library's
+    /// error is reported instead.
     Diagnosis,
-    /// By an answer of the servers, or from our own files and settings. The library's error is not reported after such a
-    /// cause, because it says less.
+    /// By an answer of the servers, or from our own files and settings. From then on, the library's error is not
+    /// reported, because it says less.
     Servers,
 }
 
@@ -58,10 +59,11 @@ impl<'a> FailureReporter<'a> {
                 Some(found) = self.diagnosis.join_next() => {
                     match found {
                         Ok(Ok(cause)) => self.report_cause(&cause, CauseSource::Diagnosis),
-                        // The diagnosis found nothing. The library's error must not replace what the servers have answered.
+                        // The diagnosis found nothing. The library's error must not replace a cause from the servers.
                         Ok(Err(why)) if self.cause_source != Some(CauseSource::Servers) => {
                             self.report(&why);
                         }
+                        // Such a cause is kept. Nor is there anything to report if the diagnosis has panicked.
                         _ => {}
                     }
                 }
@@ -69,8 +71,8 @@ impl<'a> FailureReporter<'a> {
         }
     }
 
-    /// Starts a diagnosis, unless one is running. `why` is the library's error, which is reported if the diagnosis finds no
-    /// cause.
+    /// Starts a diagnosis, unless one is running. `why` is the library's error. Until a cause is known, this error is
+    /// published at once; it is logged only if the diagnosis finds no cause.
     pub(super) fn investigate(&mut self, why: String) {
         if self.cause_source.is_none() {
             self.publish(&why);
@@ -101,7 +103,7 @@ impl<'a> FailureReporter<'a> {
         }
     }
 
-    /// Publishes the reason for `/status`, and returns the sentence that was published.
+    /// Publishes for `/status` that there is no connection, and why. Returns the sentence that was published.
     fn publish(&self, why: &str) -> String {
         let problem = format!("{}: {why}", self.what);
         self.settings.link.send_modify(|link| {
@@ -113,7 +115,7 @@ impl<'a> FailureReporter<'a> {
 }
 
 impl ReasonLog {
-    /// The longest time for which no reason is logged although attempts fail.
+    /// The time after which a known reason is logged again, if nothing was logged meanwhile and attempts still fail.
     const SILENCE: Duration = Duration::from_secs(600);
 
     fn begun(now: Moment) -> Self {

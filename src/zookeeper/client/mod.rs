@@ -19,8 +19,8 @@ mod session_file;
 mod tls_errors;
 
 pub(crate) use connection::{
-    Connection, Failure, LeaveServerOutcome, LeftServers, OpenedConnection, TransactionResult,
-    connect, in_words, is_server_answer,
+    Connection, Failure, LeftServers, OpenedConnection, TransactionResult, connect, in_words,
+    is_server_answer,
 };
 pub use credentials::{Credentials, check};
 pub(crate) use diagnosis::diagnose;
@@ -30,5 +30,6 @@ pub(crate) use session::{
 };
 pub use session_file::{OpenedSessionFile, SavedSession, SessionFile};
 
-/// Sends an event to the owner of a session, in order with the owner's events from elsewhere.
+/// Sends an event to the owner of a session, through the channel from which the owner receives its other events as
+/// well, so that all of them arrive in order.
 pub(crate) type EventSender<E> = Box<dyn Fn(E) + Send + Sync>;

@@ -1,4 +1,5 @@
-//! Replaces Kerberos in a build without it. These types are never created: the configuration refuses the login.
+//! Replaces Kerberos in a build without it. The configuration refuses `zookeeper.auth = "kerberos"`, so the types here
+//! have no values, and their methods are never called.
 
 use crate::config::{ConfigError, Zookeeper};
 use ::zookeeper::Connector;
@@ -8,6 +9,7 @@ pub(crate) enum Tickets {}
 
 pub(crate) enum BegunLogin {}
 
+/// In a build with Kerberos, this returns a warning about the keytab. Here there is nothing to check.
 pub(super) fn check(_settings: &Zookeeper) -> Result<Option<String>, ConfigError> {
     Ok(None)
 }

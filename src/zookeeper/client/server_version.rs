@@ -19,13 +19,13 @@ const FIPS: [u32; 3] = [3, 9, 6];
 pub(crate) struct ServerVersion {
     /// The version as the server writes it.
     text: String,
-    /// `None` if the server is not ZooKeeper, but speaks its protocol.
+    /// Major, minor and patch; `None` if the server is not ZooKeeper, but speaks its protocol.
     number: Option<[u32; 3]>,
 }
 
 impl ServerVersion {
-    /// Asks the server at `host:port`. Returns `None` if the server does not report its version, for example because `srvr`
-    /// is not on its whitelist.
+    /// Asks the server at `host:port`. Returns `None` if its answer has no version, for example because `srvr` is not
+    /// on its whitelist. Fails if there is no answer.
     pub(crate) async fn of(server: &str, trust: Option<&Trust>) -> io::Result<Option<Self>> {
         let mut tcp = TcpStream::connect(server).await?;
         let answer = match trust {
@@ -42,7 +42,8 @@ impl ServerVersion {
         Ok(Self::parse(&String::from_utf8_lossy(&answer)))
     }
 
-    /// Parses the beginning of the answer to `srvr`, `Zookeeper version: 3.9.6-<commit>, built on <day>`.
+    /// Parses the beginning of the answer to `srvr`, `Zookeeper version: 3.9.6-<commit>, built on <day>`. Returns
+    /// `None` for an answer without a version.
     fn parse(answer: &str) -> Option<Self> {
         let (name, version) = answer.lines().next()?.split_once(" version: ")?;
         let text = version.split(['-', ',', ' ']).next().unwrap_or(version).to_owned();
@@ -56,7 +57,7 @@ impl ServerVersion {
         Some(Self { text, number })
     }
 
-    /// Describes the problem if the server, `host:port`, is too old.
+    /// Describes the problem if the server, `host:port`, is too old. A server other than ZooKeeper is never too old.
     pub(crate) fn too_old(&self, server: &str) -> Option<String> {
         if self.number? >= REQUIRED {
             return None;
@@ -72,7 +73,7 @@ impl ServerVersion {
         self.number.is_some_and(|number| number >= WHO_AM_I)
     }
 
-    /// Returns true if the server may refuse DIGEST-MD5, whatever the password.
+    /// Returns true if the server may refuse DIGEST-MD5, whatever the password. A server other than ZooKeeper may.
     pub(crate) fn may_refuse_digest_md5(&self) -> bool {
         self.number.is_none_or(|number| number >= FIPS)
     }

@@ -19,18 +19,19 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
-/// Delay before the next session is opened, after a session that was closed on purpose. In these few milliseconds the new
-/// head of the queue sends its claim, and opening a session would put more load on the servers.
+/// Delay before the next session is opened, after a session that was closed on purpose. Meanwhile, the new head of the
+/// queue sends its claim, which the load of opening a session at the same time would slow down.
 const DELAY_AFTER_CLOSE: Duration = Duration::from_millis(50);
 
-/// Returns the delay before the next session, or the next join, after a client has deleted our znode. Perhaps the client is
-/// deleting the whole path, which a member that joins again at once would prevent. The delay is random, so that members do
-/// not join all at once.
+/// Returns the delay before the next session, or the next join, after a client has deleted our znode. Perhaps the
+/// client is deleting the whole path, and cannot if members create new znodes in it at once. The delay is random, so
+/// that members do not join all at the same time.
 pub(crate) fn rejoin_delay() -> Duration {
     Duration::from_millis(500).mul_f64(1.0 + fastrand::f64())
 }
 
-/// A session that is given up, if it may still be alive and own a znode: the task of the next session closes it first.
+/// A session that is given up, if it may still be alive and own a znode: the task of the next session closes it. `None`
+/// if the session has certainly ended, or there was none.
 pub(crate) type UnclosedSession = Option<SessionInfo>;
 
 /// The parameters for opening a session.
@@ -40,7 +41,7 @@ pub(crate) struct SessionSettings {
     pub(crate) clock: Clock,
     /// Publishes the state of the session, for `/status`.
     pub(crate) link: watch::Sender<ConnectionState>,
-    /// The purpose of the session, for the log: a sidecar has several sessions.
+    /// The purpose of the session, which tells a sidecar's sessions apart in the log.
     pub(crate) purpose: &'static str,
     pub(crate) previous_end: PreviousEnd,
     /// The file in which the session is saved for the next process.
@@ -52,7 +53,7 @@ pub(crate) struct SessionSettings {
 /// The end of the previous session, which determines the delay before the next one is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PreviousEnd {
-    /// There was no previous session, or it has ended.
+    /// There was no previous session, or it has ended by itself, for example by expiring.
     Ended,
     /// The previous session was closed on purpose.
     Closed,
@@ -85,7 +86,7 @@ struct StartedSession {
 }
 
 /// Gives access to the current connection of a session. Any number of users share a session, each with a clone of this
-/// handle. The channel has `None` while the session has no connection.
+/// handle. The channel has `None` while the session has no connection, and is closed when the session's task has ended.
 #[derive(Clone)]
 pub(crate) struct SessionHandle(watch::Receiver<Option<Connection>>);
 
@@ -116,11 +117,11 @@ impl SessionTask {
         self.handle.clone()
     }
 
-    /// Closes the session with one request, by which the servers delete all znodes of this session and of no other. All
-    /// clones of its connections must be dropped before, because the library sends the request when the last one is dropped.
+    /// Closes the session with one request, by which the servers delete all znodes of this session and of no other. The
+    /// library sends that request when the last clone of the connection is dropped, so users must drop theirs.
     ///
-    /// Returns once the connection has been given up. The returned future completes when the session has ended; it returns
-    /// the session if that may still be alive.
+    /// Returns as soon as [`SessionHandle`] no longer gives out the connection. The returned future waits until the
+    /// session has ended, within a limit, and returns the session if it may still be alive.
     pub(crate) async fn close(self) -> impl Future<Output = UnclosedSession> {
         let Self { handle: SessionHandle(mut connections), close, task } = self;
         let _already_gone = close.send(());
@@ -151,12 +152,12 @@ impl SessionHandle {
         }
     }
 
-    /// Marks the current connection as seen, so that [`Self::changed`] waits for the next one.
+    /// Marks the current connection, or its absence, as seen, so that [`Self::changed`] waits for the next change.
     pub(crate) fn mark_seen(&mut self) {
         self.0.mark_unchanged();
     }
 
-    /// Waits until the connection that was last seen is gone or replaced.
+    /// Waits until the connection differs from what was last seen: it is new, gone or replaced.
     pub(crate) async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
             // The session has ended, and its users are about to end.
@@ -166,13 +167,14 @@ impl SessionHandle {
 }
 
 impl SessionKeeper {
-    /// Keeps the session until it has ended or must be closed. Returns this session, or the previous one, if it may still
-    /// be alive.
+    /// Keeps the session until it has ended or must be closed. Returns the session that the next task has to close:
+    /// this one, or else the previous one, if it may still be alive.
     async fn keep(
         self,
         previous: UnclosedSession,
         mut close: oneshot::Receiver<()>,
     ) -> UnclosedSession {
+        // The session that the next task has to close if this task must end before it has a session of its own.
         let mut unclosed = previous.clone();
         let starting = async {
             tokio::time::sleep(self.settings.previous_end.delay()).await;
@@ -187,8 +189,9 @@ impl SessionKeeper {
         };
         let StartedSession { mut session, mut opened, closing } = match started {
             Some(Ok(started)) => started,
-            Some(Err(unclosed)) => return unclosed,
-            // The request to close came before the session was ready. `unclosed` still has to be closed.
+            // The session of the previous process could not be resumed.
+            Some(Err(former)) => return former,
+            // The request to close came before a session was ready.
             None => return unclosed,
         };
         loop {
@@ -199,16 +202,18 @@ impl SessionKeeper {
                     self.connection.send_replace(None);
                     // When the last client is dropped, the library closes the session and reports its end.
                     let ended = timeout(close_limit(&self.settings.zookeeper), opened.ended).await;
-                    let closed = matches!(ended, Ok(Ok(ended)) if ended.how == ConnectionEnd::Session);
+                    let closed = matches!(ended, Ok(Ok(ended)) if ended.how == ConnectionEnd::SessionEnded);
+                    // If both may be alive, return only this session: a task still tries to close the previous one.
                     return if closed { self.await_closing(closing).await } else { Some(session) };
                 }
             };
-            // The users must lose the connection before `end` is dropped: see `EndedConnection`.
+            // The users must lose the connection before `end` is dropped: see `EndedConnection`. (`end` is an error if
+            // the task of the connection has panicked.)
             self.connection.send_replace(None);
-            let how = end.map_or(ConnectionEnd::Connection, |ended| ended.how);
-            if how == ConnectionEnd::Session {
+            let how = end.map_or(ConnectionEnd::SessionMayLive, |ended| ended.how);
+            if how == ConnectionEnd::SessionEnded {
                 self.report_lost(&session, "the session has ended");
-                // The library may be wrong about the end, so this session is closed before the next one is used.
+                // The library may be wrong about the end, so the task of the next session closes this one first.
                 return Some(session);
             }
             (self.events)(SessionEvent::Disconnected);
@@ -229,7 +234,8 @@ impl SessionKeeper {
         }
     }
 
-    /// Waits until the previous session is closed, within a limit. Returns that session if it may still be alive.
+    /// Waits until the previous session is closed, within a limit, if it is still being closed. Returns that session if
+    /// it may still be alive.
     async fn await_closing(&self, closing: Option<ClosingSession>) -> UnclosedSession {
         let ClosingSession { session, task } = closing?;
         match timeout(close_limit(&self.settings.zookeeper), task).await {
@@ -255,6 +261,7 @@ impl SessionKeeper {
             restarts: former.restarts.saturating_add(1),
         };
         if let Some(file) = &self.settings.file {
+            // The smallest timeout that the session ever had counts: see `LeasedSession::resumed`.
             let timeout = opened.timeout.min(record.timeout);
             let now = self.settings.clock.now();
             file.note_taken_over(timeout, restart.restarts, now);
@@ -304,8 +311,9 @@ impl SessionKeeper {
         }
     }
 
-    /// Opens a new session, and closes the previous one over another connection. Waits only for a limited time until the
-    /// previous session has ended; if that takes longer, also returns the session that is being closed.
+    /// Opens a new session, and closes the previous one over another connection. Waits only for a limited time until
+    /// the previous session is closed; if that takes longer, also returns the session that is being closed. On failure,
+    /// `previous` still has the session to close.
     async fn open_once(
         &self,
         previous: &mut UnclosedSession,
@@ -313,8 +321,8 @@ impl SessionKeeper {
         let SessionSettings { zookeeper, credentials, clock, .. } = &self.settings;
         let opened = connect(zookeeper, credentials, None, &self.left_servers).await?;
         if previous.is_some() {
-            // Closing the old session takes a handshake, which keeps that session alive. So it is closed only if the servers
-            // answer requests as well, and is otherwise left to expire.
+            // Closing the old session takes a handshake, which keeps that session alive if the request to close it then
+            // fails. So it is closed only if the servers answer requests, and is left to expire until then.
             match opened.connection.check("/").await {
                 Err(error) if !is_server_answer(&error) => return Err(error.into()),
                 _ => {}
@@ -327,6 +335,7 @@ impl SessionKeeper {
         // The old znode should be gone before a new one is created. If that takes long, the old session is closed while the
         // new one is already used.
         match timeout(close_limit(zookeeper), &mut task).await {
+            // The old session has ended, or `close_session` has logged that it is left to expire.
             Ok(_) => Ok((opened, None)),
             Err(_) => Ok((opened, Some(ClosingSession { session, task }))),
         }
@@ -335,7 +344,7 @@ impl SessionKeeper {
     /// Tries to resume the session for as long as the servers keep it without requests. `what` is the beginning of the
     /// sentence in which a failure is reported.
     ///
-    /// Returns the connection, and when the successful attempt was begun: the session is proved to be alive as of then. On
+    /// Returns the connection, and when the successful attempt began: the session was certainly alive at that time. On
     /// failure, another session has to be opened; the error has this session if it may still be alive.
     async fn resume(
         &self,
@@ -425,7 +434,8 @@ impl SessionKeeper {
     }
 }
 
-/// Returns the longest time to wait for the end of a session, which delays the next session, or the end of the process.
+/// Returns the longest time to wait for the end of a session. The limit is short, because the wait delays the next
+/// session, or the end of the process.
 pub(crate) fn close_limit(settings: &Zookeeper) -> Duration {
     (settings.session_timeout / 4).min(Duration::from_secs(1))
 }
@@ -459,14 +469,14 @@ async fn close_session(
     let mut backoff = Backoff::new();
     let begun_at = clock.now();
     let left_servers = LeftServers::none(clock);
-    // Each handshake keeps the session alive for another session timeout, so stop soon.
+    // Each attempt may keep the session alive for another session timeout, by its handshake. So stop soon.
     while clock.now().since(begun_at) < settings.session_timeout / 2 {
         match connect(&settings, &credentials, Some(session.clone()), &left_servers).await {
             Ok(OpenedConnection { connection, ended, .. }) => {
                 // When the last client is dropped, the library closes the session and reports its end.
                 drop(connection);
                 let ended = timeout(settings.session_timeout / 4, ended).await;
-                if matches!(ended, Ok(Ok(ended)) if ended.how == ConnectionEnd::Session) {
+                if matches!(ended, Ok(Ok(ended)) if ended.how == ConnectionEnd::SessionEnded) {
                     info!(session = %id, "the session before is closed");
                     return true;
                 }

@@ -28,7 +28,7 @@ use tracing::{info, warn};
 const VERSION: u32 = 1;
 /// The length of the file, one page: the write of a page is complete or does not happen, whenever the process is killed.
 const SIZE: usize = 4096;
-/// The longest password of a session that is accepted, in bytes. ZooKeeper's passwords have 16.
+/// The longest password of a session that is accepted from a file, in bytes. ZooKeeper's passwords have 16.
 const LONGEST_PASSWORD: usize = 256;
 
 /// The session file of this process, locked.
@@ -44,7 +44,7 @@ pub struct SessionFile {
 struct FileState {
     /// The session that was last written, or found in the file; `None` if there is none.
     session: Option<SavedSessionJson>,
-    /// The reason why the last attempt to write failed, which was logged.
+    /// The reason why the last attempt to write failed, as it was logged; `None` if the attempt succeeded.
     problem: Option<String>,
 }
 
@@ -53,7 +53,7 @@ pub struct OpenedSessionFile {
     pub file: SessionFile,
     /// The session of the previous process, if the file has one that can be used.
     pub former: Option<SavedSession>,
-    /// The reason why the content cannot be used, with the name of the file. The next save overwrites it.
+    /// The reason why the content cannot be used, with the name of the file. The next save overwrites the content.
     pub flaw: Option<String>,
 }
 
@@ -65,7 +65,7 @@ pub struct SavedSession {
     pub(crate) is_closing: bool,
     /// When the previous process last wrote the file, and so was still alive.
     pub(crate) noted_at: Moment,
-    /// The number of restarts of the process that the session had survived by then.
+    /// The number of restarts of the process that the session had survived by `noted_at`.
     pub(crate) restarts: u64,
 }
 
@@ -94,7 +94,7 @@ struct SavedSessionJson {
     id: i64,
     password: String,
     timeout_ms: u64,
-    /// The time until which the servers certainly do not end the session, if that is known.
+    /// The moment before which the servers certainly do not end the session, if one is known.
     known_until_ns: Option<u64>,
     /// The last index of the member, from which the next process counts on.
     index: Option<u64>,
@@ -105,8 +105,8 @@ struct SavedSessionJson {
 }
 
 impl SessionFile {
-    /// Opens this member's file, or creates it, and locks it. The lock lasts as long as this process, or any process that
-    /// was given the descriptor from [`Self::lock`].
+    /// Opens this member's file, or creates it, and locks it. The lock lasts until this file and all descriptors from
+    /// [`Self::share_lock`] are closed, which the end of a process does as well.
     ///
     /// # Errors
     /// A sentence that names the file, the problem, and how to fix it.
@@ -145,7 +145,7 @@ impl SessionFile {
             );
         }
         let file = Self { file, path: path.to_owned(), inode, owner, state: Mutex::default() };
-        // A session will fit as well: `write` relies on this check.
+        // This leaves room for a session, on which `write` relies.
         file.encode(None).ok_or("cannot hold so long names: shorten zookeeper.servers")?;
         let (former, flaw) = match file.load(&bytes[..length], clock.now()) {
             Ok(former) => (former, None),
@@ -158,7 +158,7 @@ impl SessionFile {
     ///
     /// # Errors
     /// The limit of open files is reached.
-    pub fn lock(&self) -> io::Result<OwnedFd> {
+    pub fn share_lock(&self) -> io::Result<OwnedFd> {
         self.file.try_clone().map(OwnedFd::from)
     }
 
@@ -179,8 +179,8 @@ impl SessionFile {
         );
     }
 
-    /// Notes that this process has resumed the session that it found in the file. Until the next heartbeat it is not known
-    /// how long the servers keep that session.
+    /// Notes that this process has resumed the session that it found in the file. How long the servers keep that
+    /// session is not known until the next heartbeat.
     pub(crate) fn note_taken_over(&self, timeout: Duration, restarts: u64, now: Moment) {
         let mut state = self.state();
         let session = state.session.clone().map(|saved| SavedSessionJson {
@@ -219,14 +219,14 @@ impl SessionFile {
         self.write(&mut state, Some(SavedSessionJson { is_closing: true, ..saved }));
     }
 
-    /// Removes the file, because there is no session to resume.
+    /// Removes the file, because there is no session to resume. Does nothing if the path leads to another file.
     pub(crate) fn remove(&self) {
         if self.is_in_place()
             && let Err(error) = fs::remove_file(&self.path)
         {
             // The file could not be deleted, so clear it: the next process must not resume an ended session.
             self.write(&mut self.state(), None);
-            warn!("{} stays behind, empty: {error}", self.path.display());
+            warn!("cannot remove {}: {error}; it stays, without a session", self.path.display());
         }
     }
 
@@ -245,7 +245,7 @@ impl SessionFile {
             // A file that was removed can still be written, but the next process does not find it.
             Ok(()) => format!("{path} was removed or replaced: the next start makes another"),
             Err(error) => {
-                // The old content may be wrong by now, so the next process must not read it.
+                // The old content may be wrong by now. Empty the file, or else remove it, so that no process reads it.
                 if self.file.set_len(0).is_err() {
                     let _already_gone = fs::remove_file(&self.path);
                 }
@@ -282,7 +282,7 @@ impl SessionFile {
         bytes.push(b'\n');
         let checksum = checksum(&bytes);
         bytes.extend(checksum.as_bytes());
-        // Leave room for a session if there is none yet.
+        // Leave room for a session if there is none yet. With a password of `LONGEST_PASSWORD`, it takes less.
         let room = if written.session.is_none() { 1024 } else { 0 };
         if bytes.len() + room >= SIZE {
             return None;
@@ -295,8 +295,8 @@ impl SessionFile {
     /// Decodes the file's content. Returns the session in it, if there is one, after storing it as `state.session`.
     ///
     /// # Errors
-    /// The reason why the content cannot be used: it is damaged, or it was not written by this member since this machine's
-    /// last boot. The reason follows the name of the file.
+    /// The reason why the content cannot be used: it is damaged, or it was not written by this member since this
+    /// machine's last boot. The text follows the name of the file.
     fn load(&self, bytes: &[u8], now: Moment) -> Result<Option<SavedSession>, String> {
         if bytes.is_empty() {
             return Ok(None);
@@ -332,6 +332,7 @@ impl SessionFile {
         }
         let Some(saved) = session else { return Ok(None) };
         let noted_at = Moment(Duration::from_nanos(saved.noted_at_ns));
+        // A clock never goes back, so this moment is of another one.
         if noted_at > now {
             return Err("is of another clock".into());
         }
@@ -371,7 +372,8 @@ fn may_be_session_file(bytes: &[u8]) -> bool {
 
 /// Opens the file and locks it, provided that the path still leads to it.
 fn open_locked(path: &Path) -> Result<File, String> {
-    // Between our opening and locking of the file, the process that held it may have removed it: then open the next one.
+    // Between our opening and locking of the file, the process that held the lock may have removed or replaced it. Then
+    // the path leads to another file, or to none: try again.
     for _ in 0..8 {
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -523,7 +525,7 @@ mod tests {
         let path = home.path().join("session");
         let first = opened(&path).file;
         assert!(refusal(&path).contains("is held by another process"), "{}", refusal(&path));
-        let guard = first.lock().unwrap();
+        let guard = first.share_lock().unwrap();
         drop(first);
         assert!(refusal(&path).contains("is held by another process"));
         drop(guard);

@@ -10,8 +10,8 @@ use self::znode_data::{claimants_name, newer_format};
 use super::cached::SharedReading;
 use super::client::{SessionSettings, SessionTask, UnclosedSession, in_words};
 use super::queue::{
-    AheadEvent, MemberZnode, OwnedZnode, QueueEvent, QueueSession, QueueSettings, Reports,
-    server_time,
+    AheadEvent, MemberZnode, OtherClaim, OwnedZnode, QueueEvent, QueueSession, QueueSettings,
+    Reports, server_time,
 };
 use crate::clock::Clock;
 use crate::config::Settings;
@@ -31,17 +31,16 @@ pub(crate) struct ElectionSession {
     clock: Clock,
     own_id: MemberId,
     /// The target of the last transfer from this member. A read of the target's znode is reported as
-    /// [`Event::TargetRead`], and any other single read as [`Event::HeadRead`].
+    /// [`Event::TargetRead`], and a read of any other single znode as [`Event::HeadRead`].
     target: Option<Sequence>,
-    /// The offer that was just read in the predecessor's or the head's znode. It becomes the next event, after the event for
-    /// the announcement in the same znode.
+    /// The offer that was just read in the predecessor's or the head's znode. The next event is about this offer, after the
+    /// event for the read of that znode.
     next_offer: Option<Offer>,
     /// The ticket and the id of the predecessor, according to the last read of its znode.
     predecessor: Option<(Ticket, MemberId)>,
-    /// The owner of the predecessor's znode. For a standby, the predecessor is the head. Members behind the standby also
-    /// read the head with each heartbeat.
+    /// The owner of the predecessor's znode. For a standby, the predecessor is the head.
     predecessor_owner: ZnodeOwner,
-    /// The owner of the head's znode, for a member that is not the standby.
+    /// The owner of the head's znode, for a member behind the standby, which reads the head with each heartbeat.
     head_owner: ZnodeOwner,
     /// The current state of the member, which is to be published in its own znode.
     state: OwnState,
@@ -51,17 +50,18 @@ pub(crate) struct ElectionSession {
 /// The owner of a znode ahead, judging by the data in it: a member, or an unknown client that must be reported to operators.
 #[derive(Default)]
 struct ZnodeOwner {
-    /// The znode in which a member's data was last read.
+    /// The last znode in which a member's data was read.
     member: Option<Ticket>,
-    /// The znode that was last read, if no read of it has found a member's data.
+    /// The znode that was last read, if no read of it has found a member's data; `None` if it is a member's, or gone.
     unknown: Option<Ticket>,
-    /// The znode and the format of its data, if the format is newer than this version knows.
+    /// The znode that was last read, and the format of its data, if that format is newer than this version knows.
     newer_format: Option<(Sequence, u32)>,
 }
 
 impl ZnodeOwner {
-    /// Notes a read of this znode. `read` is the decoded `data`; `None` if it is not a member's. A znode that had a member's
-    /// data before does not count as unknown: another client has overwritten the data, and the member will write it again.
+    /// Notes a read of this znode. `read` is the decoded `data`; `None` if that is not a member's. A znode that had a
+    /// member's data before does not count as unknown: another client has overwritten the data, and the member will write it
+    /// again.
     fn note(&mut self, ticket: Ticket, read: Option<&MemberData>, data: &[u8]) {
         if read.is_some() {
             self.member = Some(ticket);
@@ -77,12 +77,12 @@ impl ZnodeOwner {
     }
 }
 
-/// Our own znode, with the data and the state in the last write to it that was requested.
+/// Our own znode, with the data and the state of the last write to it that was requested, whether committed or not.
 #[derive(Default)]
 struct OwnZnode {
     data: Option<ZnodeData>,
     state: OwnState,
-    /// `None` while we have no znode to write to.
+    /// `None` while we have no znode to write to: none is created or found yet, or it is lost.
     ticket: Option<Ticket>,
 }
 
@@ -150,8 +150,9 @@ impl ElectionSession {
         self.write_changed_state();
     }
 
-    /// Writes our data again if the state in our znode is outdated. In an election that is shared with another client, does
-    /// nothing: there, a contender's znode has only its id.
+    /// Writes our data again if the state in our znode is outdated. Does nothing while we have no znode: the state is
+    /// written once we have one. Does nothing in an election that is shared with another client: there, a contender's znode
+    /// has only its id.
     fn write_changed_state(&mut self) {
         if self.znodes.family().is_some() {
             return;
@@ -171,7 +172,7 @@ impl ElectionSession {
                 unreachable!("the runner opens and closes sessions")
             }
             Action::Join(data) => {
-                // The state belonged to the previous place in the queue.
+                // The state was published for the previous znode. `own_state` publishes it again for the new one.
                 (self.state, self.own_znode.ticket) = (OwnState::default(), None);
                 let data = match self.znodes.family() {
                     None => self.encode(&data),
@@ -183,10 +184,11 @@ impl ElectionSession {
             Action::FindTicket => self.queue.find(),
             Action::ReadQueue => self.queue.list(),
             Action::WatchPredecessor(predecessor) => self.queue.watch_predecessor(predecessor),
-            Action::ReadHead { head, confirm, sent_at } => self.queue.read(head, confirm, sent_at),
+            Action::ReadHead { head, sent_at } => self.queue.read(head, sent_at),
             Action::ReadTarget(target) => {
                 self.target = Some(target);
-                self.queue.read(target, false, self.clock.now());
+                // The answer is not a heartbeat, so the time that it repeats is not used.
+                self.queue.read(target, self.clock.now());
             }
             Action::ReadPriorities => self.queue.read_members(),
             Action::Relay { data, sent_at } => {
@@ -201,7 +203,7 @@ impl ElectionSession {
                 let data = self.encode(&data);
                 self.queue.write(data, None);
             }
-            Action::Renew { predecessor, sent_at } => self.queue.renew(predecessor, sent_at),
+            Action::Renew { ahead, sent_at } => self.queue.renew(ahead, sent_at),
         }
     }
 
@@ -257,7 +259,7 @@ impl ElectionSession {
                 self.predecessor_owner.note_gone();
                 Event::PredecessorGone { predecessor, token }
             }
-            // Only a leader has a target, and it does not read the head, so this read was for its transfer.
+            // Only a leader has a target. A leader does not read the head, so this read was for its transfer.
             QueueEvent::MemberRead { member, data, .. } if self.target == Some(member.sequence) => {
                 let read = decode(&data, &self.znodes);
                 let accepted = read.and_then(|read| read.znode.accepted).map(|offer| *offer);
@@ -274,14 +276,14 @@ impl ElectionSession {
                 Event::HeadGone { head, sent_at }
             }
             QueueEvent::Committed { sent_at } => Event::Committed { sent_at },
-            QueueEvent::ClaimRefused { claimed, sent_at } => {
-                let holder = claimed.map_or(ClaimOwner::Gone, |data| self.claim_owner(&data));
-                Event::ClaimRefused { holder, sent_at }
+            QueueEvent::ClaimRefused { claim, sent_at } => {
+                Event::ClaimRefused { holder: self.claim_owner(claim), sent_at }
             }
             QueueEvent::MembersRead(members) => {
                 let priorities = members.iter().filter_map(|member| self.priority(member));
                 Event::PrioritiesRead(priorities.collect())
             }
+            // The member then requests another session, for which the runner closes this one.
             QueueEvent::Unusable => Event::Session(SessionEvent::Lost),
         })
     }
@@ -291,10 +293,11 @@ impl ElectionSession {
         if self.znodes.family().is_some() {
             self.own_znode.ticket = Some(ticket);
             if data != self.own_id.as_str().as_bytes() {
-                // The znode has an earlier id of this member and, in such an election, is never rewritten: do not use it.
+                // The znode has an earlier id of this member. In a shared election, no znode is rewritten, so this one
+                // cannot be used: the member opens another session, and joins in that.
                 return Event::NoTicketFound;
             }
-            // The znode has only the id, but a leader's claim has all its data.
+            // The znode has only the id. If the previous process led, its claim has all the data.
             let read = claimed.and_then(|data| decode(&data, &self.znodes));
             return Event::TicketFound { ticket, data: read.map(|read| read.znode) };
         }
@@ -328,7 +331,7 @@ impl ElectionSession {
             return Event::HeadRead { head, announcement: None, sent_at };
         };
         let ZnodeData { announcement, offer, .. } = znode;
-        // An offer counts if this member is its target, or if it is the predecessor's, as in `on_predecessor_read`: this
+        // An offer counts if this member is its target, or if the head is the predecessor, as in `on_predecessor_read`: this
         // read may have been sent before this member knew that the head is its predecessor.
         let predecessor = self.predecessor.as_ref().map(|(ticket, _)| *ticket);
         let own = self.own_znode.ticket.map(|ticket| ticket.sequence);
@@ -339,23 +342,28 @@ impl ElectionSession {
         Event::HeadRead { head, announcement, sent_at }
     }
 
-    /// Returns the priority in a znode, with its member; `None` if the znode is not a member's.
+    /// Returns the priority in a znode, with the sequence and the id of its member; `None` if the znode is not a member's.
     fn priority(&self, member: &MemberZnode) -> Option<MemberPriority> {
         let ZnodeData { profile, priority, .. } = decode(&member.data, &self.znodes)?.znode;
         let id = profile.id.clone();
         Some(MemberPriority { member: member.ticket.sequence, id, priority })
     }
 
-    /// Returns the owner of another session's claim, according to the claim's data. If the owner is a member, also begins to
-    /// check that the current server shows the member's znode.
-    fn claim_owner(&mut self, data: &[u8]) -> ClaimOwner {
-        if let Some(name) = claimants_name(data) {
-            // No listing may have shown the claimant's znode here, so note its name: the check needs the path.
+    /// Returns the owner of a claim, according to the claim's data; `Unknown` if no member has written such data. If the
+    /// owner is a member, also begins to read that member's znode: a server that does not show it is left.
+    fn claim_owner(&mut self, claim: OtherClaim) -> ClaimOwner {
+        let data = match claim {
+            OtherClaim::Read(data) => data,
+            OtherClaim::NotShown => return ClaimOwner::NotShown,
+            OtherClaim::OursDeleted => return ClaimOwner::Gone,
+        };
+        if let Some(name) = claimants_name(&data) {
+            // Perhaps no listing has shown the claimant's znode here, so note its name: the check needs the path.
             self.znodes.remember(&name);
         }
-        match self.announcement(data) {
+        match self.announcement(&data) {
             Some(Announcement { ticket, .. }) => {
-                self.queue.verify(ticket.sequence);
+                self.queue.read(ticket.sequence, self.clock.now());
                 ClaimOwner::Contender(ticket)
             }
             None => ClaimOwner::Unknown,
@@ -384,8 +392,8 @@ impl ElectionSession {
         }
     }
 
-    /// Returns the head of the queue if its znode belongs to an unknown client, according to the last read. A standby has
-    /// read the head as its predecessor.
+    /// Returns the head of the queue if its znode belongs to an unknown client, according to the last read; otherwise
+    /// `None`. A standby has read the head as its predecessor.
     pub(crate) fn unknown_znode_at_head(&self, is_standby: bool) -> Option<Sequence> {
         let owner = if is_standby { &self.predecessor_owner } else { &self.head_owner };
         owner.unknown.map(|ticket| ticket.sequence)
@@ -403,10 +411,10 @@ impl ElectionSession {
     }
 
     /// Answers a request for the members of the queue with the last reading, or with a new one if the last is outdated. If
-    /// the session ends before the answer is sent, `answer` is dropped.
+    /// the session ends before the answer is sent, `answer` is dropped, and the caller asks again.
     pub(crate) fn answer_members(
         &mut self,
-        last: SharedReading<QueueReading>,
+        shared: SharedReading<QueueReading>,
         answer: MembersAnswer,
     ) {
         let reading = self.queue.reading();
@@ -414,7 +422,7 @@ impl ElectionSession {
         let clock = self.clock;
         self.queue.spawn(async move {
             // Do not begin to read if the caller no longer waits. Once begun, finish: the next caller can use the reading.
-            let members = last.get(clock, async {
+            let members = shared.get(clock, async {
                 if answer.is_closed() {
                     return Err("nobody waits for the reading".to_owned());
                 }
@@ -427,10 +435,10 @@ impl ElectionSession {
         });
     }
 
-    /// Closes the session, so that the servers delete our znode now, and not only when the session would expire.
+    /// Closes the session, so that the servers delete our znode at once, instead of when the session expires.
     ///
-    /// Returns once the connection has been given up. The returned future then waits until the servers confirm the end
-    /// of the session. It returns the session if they do not, because that session may still be alive.
+    /// Returns once the connection has been given up. The returned future then waits, within a limit, until the servers
+    /// confirm the end of the session. If they do not, it returns the session, which may still be alive.
     pub(crate) async fn close(mut self) -> impl Future<Output = UnclosedSession> {
         self.queue.end_requests().await;
         let closing = self.session.close().await;

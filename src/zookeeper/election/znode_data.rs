@@ -14,7 +14,7 @@ const MAX_LENGTH: usize = 1024;
 /// The number of the data format that this version writes. It is increased when older versions would misread the data.
 const FORMAT: u32 = 1;
 
-/// The longest id of a member, in characters.
+/// The longest id that [`MemberId::new`] accepts, in characters.
 const MAX_ID_LENGTH: usize = 253;
 
 /// The data of a member's znode, as JSON.
@@ -34,10 +34,10 @@ struct DataJson {
     /// The priority of the member; left out if it is the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     priority: Option<u8>,
-    /// The leader's offer to hand over to a member.
+    /// The leader's offer to hand over to another member, in the leader's own znode.
     #[serde(skip_serializing_if = "Option::is_none")]
     offer: Option<OfferJson>,
-    /// The offer that the standby has accepted.
+    /// The offer that this member, as the standby, has accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     accepted: Option<OfferJson>,
     /// The version of the member's program.
@@ -164,8 +164,8 @@ pub(crate) fn decode(data: &[u8], znodes: &ZnodeNames) -> Option<MemberData> {
     Some(MemberData { format, znode, version, state })
 }
 
-/// Returns the format of a member's data if it is newer than the formats that this version knows. `read` is the decoded
-/// `data`; `None` if this version could not decode it.
+/// Returns the number of the format of a member's data if it is newer than those that this version knows; otherwise `None`.
+/// `read` is the decoded `data`; `None` if this version could not decode it.
 pub(super) fn newer_format(read: Option<&MemberData>, data: &[u8]) -> Option<u32> {
     #[derive(Deserialize)]
     struct FormatJson {
@@ -184,6 +184,7 @@ pub(super) fn newer_format(read: Option<&MemberData>, data: &[u8]) -> Option<u32
 /// the rest is filled in. The announcement says that this contender leads: it is used only if the contender is the head.
 pub(crate) fn contender(data: &[u8], ticket: Ticket, znodes: &ZnodeNames) -> MemberData {
     let id = readable_id(data).unwrap_or_else(|| {
+        // The name of the znode, unless it was never seen: the placeholder for an unseen name is not a valid id.
         let name = znodes.name(ticket.sequence);
         MemberId::new(&name)
             .unwrap_or_else(|| MemberId::new("unnamed").expect("all characters are visible"))
@@ -211,14 +212,15 @@ fn readable_id(data: &[u8]) -> Option<MemberId> {
     MemberId::new(&id)
 }
 
-/// Returns the name of the claimant's own znode, according to the claim's data.
+/// Returns the name of the claimant's own znode, according to the claim's data; `None` if the data does not name it, so that
+/// no member has written it.
 pub(super) fn claimants_name(data: &[u8]) -> Option<String> {
     let json: DataJson = serde_json::from_slice(data).ok()?;
     json.leader.map(|leader| leader.znode)
 }
 
 impl LeaderJson {
-    /// Returns `None` if the znode's name is not a member's, or the id is not valid.
+    /// Decodes an announcement. Returns `None` if the znode's name is not a member's, or the id is not valid.
     fn decode(self, znodes: &ZnodeNames) -> Option<Announcement> {
         let Self { profile, znode, token } = self;
         let ticket = Ticket { sequence: znodes.sequence(&znode)?, token: FencingToken(token) };
@@ -232,7 +234,7 @@ impl OfferJson {
         Self { token: leader.0, target: znodes.name(target), number }
     }
 
-    /// Returns `None` if the target's name is not a member's.
+    /// Decodes an offer. Returns `None` if the target's name is not a member's.
     fn decode(self, znodes: &ZnodeNames) -> Option<Offer> {
         let Self { token, target, number } = self;
         let target = znodes.sequence(&target)?;
@@ -246,7 +248,7 @@ impl ProfileJson {
         Self { id: id.to_string(), address, labels, revision }
     }
 
-    /// Returns `None` if the id is not valid.
+    /// Decodes a profile. Returns `None` if the id is not valid.
     fn decode(self) -> Option<Profile> {
         let Self { id, address, labels, revision } = self;
         Some(Profile { id: MemberId::new(&id)?, address, labels, revision })

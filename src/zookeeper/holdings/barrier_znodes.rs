@@ -2,7 +2,7 @@
 
 use super::data;
 use super::session::{Listing, NamedEntry, find_entry};
-use crate::zookeeper::client::{Connection, LeaveServerOutcome, TransactionResult};
+use crate::zookeeper::client::{Connection, TransactionResult};
 use crate::zookeeper::queue::{
     Context, RETRY_DELAY, leave_wrong_server, of_queue, owner, stats, token,
 };
@@ -16,7 +16,8 @@ use tracing::warn;
 /// The znode below a barrier's path that marks it as open.
 pub(super) const READY: &str = "ready";
 
-/// Reads a barrier, and leaves a watch that fires when `ready` is created or deleted.
+/// Reads a barrier, and sets a watch that fires when `ready` is created or deleted. Always returns that watch: it is an
+/// `Option` because the reading of a lock's queue has none.
 pub(super) async fn read(
     context: &Context,
     connection: &Connection,
@@ -55,8 +56,8 @@ pub(super) async fn read(
     Ok((Listing { ready: Some(ready), ..listing }, Some(watcher)))
 }
 
-/// Interprets a `ready` whose data were written by another ZooKeeper client: all members that joined before the creation of
-/// `ready` are inside. Finds the last of these members.
+/// Interprets a `ready` that another ZooKeeper client has created: all members that joined before are inside. Finds the
+/// largest number of these members.
 async fn ready_of_another_client(
     context: &Context,
     connection: &Connection,
@@ -70,14 +71,16 @@ async fn ready_of_another_client(
             return Ok(Ready { last: *sequence, size: None });
         }
     }
-    // Each creation increases the next number, so no member that joined after `ready` has the number 0.
+    // No listed member joined before `ready`. The number 0 stands for nobody: the creation of `ready` increased the
+    // path's counter, so no member that joined later has it.
     let nobody = Sequence::new(0).expect("0 is not negative");
     Ok(Ready { last: nobody, size: None })
 }
 
-/// Creates `ready`, unless the round is over, `ready` exists, or a member's znode no longer exists, as a quorum confirms. If
-/// some znodes are not ephemeral, and so do not belong to members, returns their numbers and does not create `ready`. The
-/// caller reads the barrier again in any case, and so learns whether it is open.
+/// Creates `ready`, unless the round is over, `ready` exists, or a member's znode no longer exists, as a quorum
+/// confirms. If some znodes are not ephemeral, and so do not belong to members, does not create `ready` and returns
+/// their numbers; otherwise returns an empty list. The caller reads the barrier again in any case, and so learns
+/// whether it is open.
 pub(super) async fn make_ready(
     context: &Context,
     listing: &Listing,
@@ -93,43 +96,48 @@ pub(super) async fn make_ready(
     let entries: Vec<&NamedEntry> =
         members.iter().filter_map(|sequence| find_entry(&listing.entries, *sequence)).collect();
     let paths: Vec<_> = entries.iter().map(|entry| format!("{root}/{}", entry.name)).collect();
-    let persistent = context
+    let non_ephemeral = context
         .retry_until_answered(async |connection| {
-            let mut persistent = vec![];
+            let mut non_ephemeral = vec![];
             let stats = stats(&connection, &paths).await?;
             for ((entry, path), stat) in entries.iter().zip(&paths).zip(stats) {
                 if stat.is_some_and(|stat| owner(&stat).is_none()) {
                     warn!("{path} is not ephemeral, so it does not count at the barrier: ignored. Delete it");
-                    persistent.push(entry.sequence);
+                    non_ephemeral.push(entry.sequence);
                 }
             }
-            Ok(persistent)
+            Ok(non_ephemeral)
         })
         .await
         .unwrap_or_default();
-    if !persistent.is_empty() {
-        return persistent;
+    if !non_ephemeral.is_empty() {
+        return non_ephemeral;
     }
     let data = data::encode_ready(ready);
     let mode = CreateMode::Persistent.with_acls(of_queue(context.settings.acl));
     let made = context.retry_until_answered(async |connection| {
         let answer = connection.transact(2 + paths.len(), |writer| {
-            // The round is still the one that was read, and all members are present, with any version (-1).
+            // Check that the round is still the one that was read, and that all members are present, with any version
+            // (-1).
             writer.add_check_version(root, listing.version)?;
             paths.iter().try_for_each(|path| writer.add_check_version(path, -1))?;
             writer.add_create(&ready_path, &data, &mode)
         });
+        // The caller reads the barrier again. If the current server does not show why the transaction failed, leave
+        // that server: the caller would request the same again.
         match answer.await? {
             TransactionResult::Done(_) => Ok(()),
-            // Operation 0 checks the round, and the operations 1 to n check the n members.
+            // A member is gone: operation 0 checks the round, and the operations 1 to n check the n members.
             TransactionResult::Failed { at: index, error: Error::NoNode }
                 if (1..=paths.len()).contains(&index) =>
             {
                 leave_if_shown(&connection, &paths[index - 1]).await
             }
+            // The barrier is open already.
             TransactionResult::Failed { error: Error::NodeExists, .. } => {
                 leave_if_ready_is_not_shown(&connection, &ready_path).await
             }
+            // The round is over.
             TransactionResult::Failed { error: Error::BadVersion, .. } => {
                 leave_if_outdated(&connection, root, listing.version).await
             }
@@ -155,8 +163,8 @@ pub(super) async fn end_round(context: &Context, listing: &Listing, round: Round
         });
         match answer.await? {
             TransactionResult::Done(_) => Ok(()),
-            // Another member has ended the round. Wait, because the caller reads again at once, and would do so all the
-            // time if this server still showed the round.
+            // Another member has ended the round. Wait, because the caller reads again at once. If this server still
+            // shows the round, the caller would otherwise repeat both requests without a pause.
             TransactionResult::Failed { at: 0, error: Error::NoNode } => {
                 sleep(RETRY_DELAY).await;
                 Ok(())
@@ -171,46 +179,47 @@ pub(super) async fn end_round(context: &Context, listing: &Listing, round: Round
 }
 
 // The functions below rely on this: when a server answers a transaction, it has applied everything that the quorum had
-// committed by then. A server that still shows an older state has lost a transaction, and will never show it.
+// committed by then. A server that still shows an older state has lost a transaction, and will never show its effect.
 
 /// Leaves the current server if it still shows the znode of a member, after a quorum has denied that the znode exists.
 async fn leave_if_shown(connection: &Connection, path: &str) -> Result<(), Error> {
     if connection.request(connection.client.check_stat(path)).await?.is_some() {
-        leave(connection, path, "still shows", "it is gone").await;
+        leave_server(connection, path, "still shows", "it is gone").await;
     }
     Ok(())
 }
 
-/// Leaves the current server if it does not show `ready`, although a quorum has confirmed twice that `ready` exists.
+/// Leaves the current server if it does not show `ready`, after a quorum has said that `ready` exists. First asks the
+/// quorum and the server once more, because `ready` may have been deleted meanwhile.
 async fn leave_if_ready_is_not_shown(connection: &Connection, path: &str) -> Result<(), Error> {
     let shows = async || connection.request(connection.client.check_stat(path)).await;
     if shows().await?.is_none() {
         match connection.check(path).await {
-            // The znode was deleted meanwhile.
+            // `ready` was deleted meanwhile.
             Err(Error::NoNode) => return Ok(()),
             checked => checked?,
         }
         if shows().await?.is_none() {
-            leave(connection, path, "does not show", "it is there").await;
+            leave_server(connection, path, "does not show", "it is there").await;
         }
     }
     Ok(())
 }
 
-/// Leaves the current server if it still shows this version of the path, after a quorum has denied that it is the current
-/// version.
+/// Leaves the current server if it still shows this version of the path, after a quorum has denied that this is the
+/// current version.
 async fn leave_if_outdated(connection: &Connection, path: &str, version: i32) -> Result<(), Error> {
     let stat = connection.request(connection.client.check_stat(path)).await?;
     if stat.is_some_and(|stat| stat.version == version) {
-        leave(connection, path, "shows an old version of", "it was written").await;
+        leave_server(connection, path, "shows an old version of", "it was written").await;
     }
     Ok(())
 }
 
 /// Leaves the current server, whose state of this path contradicts a quorum. The log describes the server's state with
 /// `shows`, and the quorum's answer with `truth`.
-async fn leave(connection: &Connection, path: &str, shows: &str, truth: &str) {
-    if leave_wrong_server(connection, path, shows, truth) == LeaveServerOutcome::NotYet {
+async fn leave_server(connection: &Connection, path: &str, shows: &str, truth: &str) {
+    if !leave_wrong_server(connection, path, shows, truth) {
         // There may be no other server, and this one will show the same again, so wait.
         sleep(RETRY_DELAY).await;
     }

@@ -1,6 +1,6 @@
-//! The data of the znodes of locks and barriers. The data of a place's znode name the owner, for operators, and the id of
-//! the holding: if the outcome of a create is unknown, the member finds its znode by that id. The data of a barrier's
-//! `ready` have the number of the last member inside, and the size of the barrier.
+//! The data of the znodes of locks and barriers. The data of a place's znode names the owner, for operators, and the id
+//! of the holding: if the outcome of a create is unknown, the member finds its znode by that id. The data of a
+//! barrier's `ready` has the largest number of the members inside, and the size of the barrier.
 
 use crate::holdings::ProcessName;
 use recipes::barrier::Ready;
@@ -14,7 +14,9 @@ use std::num::NonZeroU32;
 struct HoldingJson {
     /// The id of the member.
     id: String,
+    /// The id of the holding, by which the member finds its znode.
     holding: u64,
+    /// The name that the client's process gave itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     process: Option<String>,
 }
@@ -39,7 +41,7 @@ pub(super) fn encode_owner(
 
 /// Returns the owner of a place. The fields are `None` for data of another ZooKeeper client.
 pub(super) fn owner_of(data: &[u8]) -> Owner {
-    // Members write less than this. Longer data belong to another client, and fail to parse when they are cut.
+    // Members write less than this. Longer data is of another client, and its beginning alone cannot be parsed.
     let data = data.get(..data.len().min(1024)).unwrap_or_default();
     let Ok(HoldingJson { id, process, .. }) = serde_json::from_slice(data) else {
         return Owner::default();
@@ -52,7 +54,7 @@ pub(super) fn owner_of(data: &[u8]) -> Owner {
 /// The data of a barrier's `ready`.
 #[derive(Serialize, Deserialize)]
 struct ReadyJson {
-    /// The number of the last member inside.
+    /// The largest number of the members inside.
     last: i32,
     size: Option<NonZeroU32>,
 }

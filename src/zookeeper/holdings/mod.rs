@@ -41,11 +41,11 @@ use tracing::{debug, warn};
 /// The session is closed when nothing has needed it for this long.
 const IDLE_AFTER: Duration = Duration::from_secs(60);
 
-/// How long a leaving member waits for clients to release their locks and leave their barriers. After that, it leaves the
-/// session to expire instead of closing it, so that no lock ends before the time that its client was given.
+/// How long a leaving member waits for clients to release their locks and leave their barriers. After that, the member
+/// lets the session expire instead of closing it, so that no lock ends before the time that its client was given.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The timer rings after this time at the latest, because it must always be set to some time.
+/// The timer rings after this time at the latest, also if nothing is due.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// The settings of locks and barriers.
@@ -146,8 +146,8 @@ struct HoldingsRunner {
     about_to_read: Arc<Notify>,
     /// Counts the changes of locks and barriers: a reading that began before the last change may be outdated.
     changes: ChangeCounter,
-    /// The moment until which a leaving member waits for clients that hold a lock or are inside a barrier. `None` unless
-    /// this member is leaving.
+    /// The moment until which a leaving member waits for clients that hold a lock or are inside a barrier; `None`
+    /// unless this member is leaving.
     leave_deadline: Option<Moment>,
     meter: Arc<HoldingsMeter>,
 }
@@ -178,7 +178,7 @@ impl HoldingsRunner {
     ) -> bool {
         loop {
             let is_leaving = self.leave_deadline.is_some();
-            // A holding that only waits until others have left its barrier has no znode any more.
+            // Do not wait for a holding that has left its barrier: it has no znode, and waits only for others.
             if is_leaving && self.requested.keys().all(|id| self.has_left(*id)) {
                 break;
             }
@@ -206,8 +206,8 @@ impl HoldingsRunner {
         }
         let now = self.clock.now();
         if self.requested.keys().any(|id| self.is_held(*id, now)) {
-            // Not all clients have released in time. They may rely on their locks until their leases end, so leave the
-            // session to expire: if it were dropped, the client library would close it, and others would get the locks.
+            // Not all clients have released in time. They may rely on their locks until their leases end, so let the
+            // session expire: if it were dropped, the client library would close it, and others would get the locks.
             mem::forget(self.session.take());
             return false;
         }
@@ -238,7 +238,8 @@ impl HoldingsRunner {
         matches!(state, Some(HoldingState::Held { .. }))
     }
 
-    /// Returns true if this member has left the barrier, and only waits until the others have left too.
+    /// Returns true if this member has left the barrier and deleted its znode, and only waits until the others have
+    /// left.
     fn has_left(&self, id: HoldingId) -> bool {
         let standing = self.holdings.standing(id);
         let state = standing.as_ref().and_then(|standing| standing.at(self.clock.now()));
@@ -276,6 +277,7 @@ impl HoldingsRunner {
             _ => self.requested.keys().copied().collect(),
         };
         let is_lost = event == Event::Session(SessionEvent::Lost);
+        // If the holding is still joining, its create must not be sent any more.
         if let (Event::Released(id), Some(session)) = (&event, &self.session) {
             session.withdraw_join(*id);
         }
@@ -308,7 +310,7 @@ impl HoldingsRunner {
             }
             _ => debug!("{} {name}: {end}", wanted.kind()),
         }
-        // The first end counts, if there are several.
+        // The first end counts: a member that leaves sets `Stopped` before the end that follows from the release.
         requested.ended = requested.ended.or(Some(end));
         self.publish(id, now);
     }
@@ -373,7 +375,7 @@ impl HoldingsRunner {
             clock: self.clock,
             link: self.reports.link.clone(),
             purpose: "locks",
-            // The next session need not wait: the previous one was lost, or closed because nothing needed it.
+            // No delay: after a close, it is for the next head of an election; after a deletion, the join waits.
             previous_end: PreviousEnd::Ended,
             file: None,
             former: None,

@@ -37,7 +37,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(1500);
 /// can hold locks.
 const ATTEMPTS: u32 = 2;
 
-/// The largest number of places that are read of a queue, from its head.
+/// The largest number of places that are read of a queue or barrier, from the first one.
 const PLACES_MAX: usize = 2000;
 
 /// Answers the requests of clients to read queues and barriers, or to break a place, one after the other.
@@ -122,10 +122,11 @@ impl QueueReader {
                     };
                     warn!("lock {name}: the place with token {wanted} {done}");
                 }
+                // Even a step that has failed may have been carried out.
                 self.changes.note_change();
-                // After this time, the owner of a marked place no longer holds the lock. An owner without a connection gives
-                // its session up after one session timeout, and a lease that was renewed before then lasts less than one
-                // session timeout longer.
+                // After this time, the owner of a marked place no longer holds the lock. An owner without a connection
+                // gives its session up after one session timeout, and a lease that was renewed before then lasts less
+                // than one session timeout longer.
                 let wait = 2 * self.settings.zookeeper.session_timeout;
                 let _receiver_gone = answer.send(found.map(|is_found| is_found.then_some(wait)));
             }
@@ -288,7 +289,8 @@ async fn read_barrier(connection: &Connection, path: &str) -> Result<Arc<Barrier
     let read = read_ephemerals(connection, path, entries).await?;
     let ready = ready.map(|(data, stat)| match data::ready_of(&data) {
         Some(ready) => ready,
-        // Another ZooKeeper client writes no data that is known here: all members that joined before `ready` are inside.
+        // Another ZooKeeper client has created `ready`: all members that joined before are inside. The number 0 stands
+        // for nobody, as in `ready_of_another_client`.
         None => {
             let inside = read.iter().filter(|read| read.stat.czxid < stat.czxid);
             let last = inside.map(|read| read.entry.sequence).next_back();

@@ -28,7 +28,8 @@ impl Readings {
         (requesters, self.begin())
     }
 
-    /// Returns one of the holdings that requested the current reading.
+    /// Returns one of the holdings that requested the current reading; `None` if no reading is running, or no holding
+    /// waits for it any longer.
     pub(super) fn any_requester(&self) -> Option<HoldingId> {
         self.current.iter().flatten().copied().next()
     }

@@ -79,8 +79,9 @@ struct HoldingPlace {
     watch_requests: mpsc::UnboundedSender<WatchRequest>,
     /// The queue or barrier as it was last read.
     listing: Arc<Listing>,
-    /// The numbers of znodes ahead that were reported as gone, even if a reading still shows them. While the own znode
-    /// exists, no number is used again.
+    /// The numbers of znodes that were reported as gone. A later reading may still show one, because the reading is
+    /// older than the deletion or the znode is not ephemeral: then the znode is hidden. While the own znode exists, no
+    /// number is used again, so this never hides another znode.
     gone: BTreeSet<Sequence>,
 }
 
@@ -175,7 +176,8 @@ impl HoldingsSession {
         self.session.handle()
     }
 
-    /// Sends a heartbeat, a transaction that only checks the root, and repeats it until a quorum has committed it.
+    /// Sends a heartbeat, a transaction that only checks the root, and repeats it until a quorum has committed it, or
+    /// the session ends.
     pub(super) fn renew(&mut self, sent_at: Moment) {
         let shared = self.shared.clone();
         self.requests.spawn(async move {
@@ -250,8 +252,8 @@ impl HoldingsSession {
         });
     }
 
-    /// Adds a place for this holding, and returns its previous place. Without a `spec`, it is the place of a member that has
-    /// left its barrier, and has no znode.
+    /// Adds a place for this holding, and returns its previous place. Without a `spec`, the new place has no znode: it
+    /// is for a member that has left its barrier, and reads the barrier until the others have left.
     fn add_place(
         &mut self,
         id: HoldingId,
@@ -275,7 +277,8 @@ impl HoldingsSession {
         self.places.insert(id, place)
     }
 
-    /// Creates the own znode in a task. If this holding had a znode in this session before, that znode was lost.
+    /// Creates the own znode in a task. If this holding has a place in this session already, the znode of that place is
+    /// lost.
     fn join(
         &mut self,
         id: HoldingId,
@@ -293,10 +296,11 @@ impl HoldingsSession {
             task.abort();
         }
         let data = data::encode_owner(&shared.settings.member, id, process);
-        let checks_acl = self.checked_acls.len() < ACLS_MAX
-            && self.checked_acls.insert(path.clone())
-            && !shared.is_known_to_be_open();
+        let is_unchecked =
+            self.checked_acls.len() < ACLS_MAX && self.checked_acls.insert(path.clone());
+        let checks_acl = is_unchecked && !shared.is_known_to_be_open();
         self.requests.spawn(async move {
+            // Perhaps a client is deleting the whole path, which an immediate join would prevent.
             if was_lost {
                 tokio::time::sleep(rejoin_delay()).await;
             }
@@ -383,6 +387,7 @@ impl HoldingsSession {
         for id in requesters {
             let Some(place) = self.places.get(&id) else { continue };
             match place.own_znode {
+                // The reading was requested for a znode that was lost since. After the join, the holding reads again.
                 OwnZnode::Joining => {}
                 OwnZnode::Joined(ticket)
                     if find_entry(&listing.entries, ticket.sequence).is_none() =>
@@ -410,7 +415,8 @@ impl HoldingsSession {
         let task = self.watches.spawn(async move {
             tokio::select! {
                 biased;
-                // This comes first: the watch ends with its connection, and the library panics if an ended watch is polled.
+                // This comes first: the watch ends with its connection, and the library panics if an ended watch is
+                // polled.
                 () = connections.changed() => {}
                 _ = watcher.changed() => {}
             }
@@ -434,8 +440,8 @@ impl HoldingsSession {
     fn next_read(&mut self) -> Option<Event> {
         while let Some((id, listing)) = self.unreported_reads.pop_front() {
             let Some(place) = self.places.get_mut(&id) else { continue };
-            // Forget the deleted znodes that this reading no longer shows, and hide the others: the reading may be older
-            // than their deletion.
+            // Forget the gone znodes that this reading no longer shows, and hide those that it still shows (see
+            // `HoldingPlace::gone`).
             place.gone.retain(|sequence| find_entry(&listing.entries, *sequence).is_some());
             let existing =
                 listing.entries.iter().filter(|entry| !place.gone.contains(&entry.sequence));
@@ -470,7 +476,7 @@ impl HoldingsSession {
         self.request_watch(id, WatchRequest::Watch(sequence, path));
     }
 
-    /// Deletes the own znode in a task.
+    /// Deletes the own znode in a task, and then reports [`place::Event::Left`].
     fn leave(&mut self, id: HoldingId, ticket: Ticket) {
         let Some(place) = self.places.get(&id) else { return };
         let shared = self.shared.clone();
@@ -500,7 +506,7 @@ impl HoldingsSession {
             if let Some(event) = self.next_read() {
                 return event;
             }
-            // After a panic, a request or a watch is missing.
+            // After a panic, a request or a watch is missing, so replace the session.
             if reap([&mut self.requests, &mut self.watches], "a request for a lock or barrier") {
                 self.shared.send(Message::Unusable);
             }
@@ -535,6 +541,7 @@ impl HoldingsSession {
             place::Event::Gone { sequence, .. } => {
                 place.gone.insert(sequence);
             }
+            // From now on, no own znode is watched, only those of the others inside.
             place::Event::Left if place.kind == HoldingKind::Barrier => {
                 place.own_znode = OwnZnode::Left;
                 self.watch_ahead(id, None);
@@ -544,8 +551,8 @@ impl HoldingsSession {
         Some(Event::Place(id, event))
     }
 
-    /// Starts the task that watches the own znode, if there is one, and each znode ahead whose watch is requested later.
-    /// Replaces the previous task.
+    /// Starts the task that watches the own znode, if there is one, and each other znode whose watch is requested
+    /// later. Replaces the previous task.
     fn watch_ahead(&mut self, id: HoldingId, own: Option<Ticket>) {
         let Some(place) = self.places.get_mut(&id) else { return };
         let (watch_requests, requests) = mpsc::unbounded_channel();
@@ -561,7 +568,7 @@ impl HoldingsSession {
                 shared.send(Message::Place(id, event));
             })
             .await;
-            // The watch returns only when the own znode is lost.
+            // The own znode is lost. Without an own znode, `queue::watch` does not return.
             if let Some(ticket) = own {
                 shared.send(Message::Place(id, place::Event::TicketLost(ticket)));
             }
@@ -599,7 +606,7 @@ impl HoldingsSession {
     }
 
     /// Ends the session, and with it all znodes. Returns the session if it may still be alive. The watches end after the
-    /// connection, because the library would otherwise remove each on the server.
+    /// connection, because the library would otherwise send a request to remove each of them.
     pub(super) async fn close(mut self) -> UnclosedSession {
         self.requests.shutdown().await;
         let closing = self.session.close().await;
@@ -670,8 +677,8 @@ pub(super) fn find_entry(entries: &[NamedEntry], sequence: Sequence) -> Option<&
     entries.get(index)
 }
 
-/// Asks a quorum whether our own znode exists, after a reading did not show it. If it does not exist, reports its loss;
-/// otherwise requests another reading.
+/// Asks a quorum whether our own znode exists, after a reading did not show it. If it does not exist, reports its loss.
+/// If it exists, or without an answer, requests another reading.
 async fn verify_own_znode(
     shared: &SessionContext,
     context: &Context,

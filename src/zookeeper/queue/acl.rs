@@ -26,8 +26,9 @@ pub(in crate::zookeeper) fn of_queue(acl: AclPolicy) -> Acls<'static> {
     }
 }
 
-/// Returns the ACL of the path's ancestors. Anyone may create other paths below them, and that is harmless: no client can
-/// delete a znode that has children.
+/// Returns the ACL of the path's ancestors. Anyone may create other paths below them, so that applications with different
+/// identities can share an ancestor. Its owner may delete znodes right below it, but not the path of an election in use: no
+/// client can delete a znode that has children.
 pub(in crate::zookeeper) fn of_ancestors(acl: AclPolicy) -> Acls<'static> {
     match acl {
         AclPolicy::Open => Acls::anyone_all(),
@@ -39,12 +40,15 @@ pub(in crate::zookeeper) fn of_ancestors(acl: AclPolicy) -> Acls<'static> {
 /// warning that is the same as the last is not logged again.
 pub(in crate::zookeeper) async fn warn_if_weak(context: &Context) {
     let settings = &context.settings;
-    if settings.is_open_by_choice || mem::replace(&mut context.state().is_acl_checked, true) {
+    let was_checked = mem::replace(&mut context.state().is_acl_checked, true);
+    if settings.is_open_by_choice || was_checked {
         return;
     }
     let root = &settings.root;
-    let checked = context
-        .retry_until_answered(async |connection| weakness(&connection, root, settings.acl).await);
+    let checked = context.retry_until_answered(async |connection| {
+        find_weakness(&connection, root, settings.acl).await
+    });
+    // `find_weakness` takes every refusal for an answer, `NoNode` as well, so this does not return early.
     let Ok(weakness) = checked.await else { return };
     let remedy = remedy(settings.acl);
     let warning = weakness.map(|weakness| format!("at {root}, {weakness}: {remedy}"));
@@ -57,14 +61,15 @@ pub(in crate::zookeeper) async fn warn_if_weak(context: &Context) {
     *last_warning = warning;
 }
 
-/// Reads the path's ACL, and describes which clients other than members may harm the queue, and how; `None` if none may.
-async fn weakness(
+/// Reads the path's ACL, and describes which clients other than members may harm the queue, and how; `None` if none may, or
+/// if the servers do not show the ACL.
+async fn find_weakness(
     connection: &Connection,
     path: &str,
     acl: AclPolicy,
 ) -> Result<Option<String>, Error> {
     let (entries, _) = match connection.request(connection.client.get_acl(path)).await {
-        // The servers do not let us read the ACL, so it is not open to everyone, and more is not known.
+        // Nothing can be said about the ACL: the servers do not let us read it, or the path is gone.
         Err(error) if is_server_answer(&error) => return Ok(None),
         read => read?,
     };
@@ -165,8 +170,8 @@ fn remedy(acl: AclPolicy) -> &'static str {
              created, or say zookeeper.acl = \"open\" if it is meant to be so"
         }
         AclPolicy::Creator | AclPolicy::CreatorReadable => {
-            "it was created so, and is left so: have its owner, or an administrator of ZooKeeper, \
-             change its ACL (setAcl), or let it be created again while no member is in it"
+            "the path has had this ACL since it was created, and members leave it so: have the path's owner, or an \
+             administrator of ZooKeeper, change it (setAcl), or let the path be created again while no member is in it"
         }
     }
 }
@@ -183,7 +188,8 @@ pub(crate) async fn refusal(
         Error::NoAuth => {
             let us = own_identity(connection).await;
             let allowed = acl_entries(connection, path).await;
-            // If the ACL allows our user name, only the password is different.
+            // If the ACL has our user name, only the password is different. An entry is `digest:app (ALL)`: the space is
+            // the end of the name.
             if us.starts_with("digest:") && allowed.contains(&format!("{us} ")) {
                 return format!(
                     "ZooKeeper does not let us in at {path}: it is for {us} with another password \
@@ -204,7 +210,8 @@ pub(crate) async fn refusal(
         }
         Error::InvalidAcl => {
             let us = own_identity(connection).await;
-            // An empty name: the SASL login succeeded, but the servers have no provider that knows SASL names in ACLs.
+            // If the name after `sasl:` is empty, the SASL login has succeeded, but the servers have no provider that knows
+            // SASL names in ACLs.
             if us.split(" and ").any(|user| user == "sasl:") {
                 return format!(
                     "ZooKeeper cannot keep {path} for us, as zookeeper.acl = \"{acl}\" wants it: we are logged in by SASL, \
@@ -233,7 +240,7 @@ async fn own_identity(connection: &Connection) -> String {
 }
 
 /// Describes the ACL that refused a request at the path: the ACL of the path or, if the path does not exist, of its nearest
-/// ancestor.
+/// ancestor. Returns "others" if no ACL can be read.
 async fn acl_entries(connection: &Connection, path: &str) -> String {
     let paths: Vec<_> = paths_down_to(path).collect();
     for path in paths.into_iter().rev() {

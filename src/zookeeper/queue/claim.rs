@@ -1,25 +1,23 @@
 //! The claim: the one znode of a queue that excludes a second leader, even if a server shows a wrong queue.
 //!
-//! The claim is created together with the write to our own znode that announces the new leader, and it ends with the
-//! session. So a quorum commits no second claim while the session of the first claim lives. A member whose server has lost a
-//! transaction may consider itself the head of the queue, but it cannot claim.
+//! The claim is created together with the write to our own znode that announces the new leader, and it is ephemeral. So a
+//! quorum commits no second claim while the session of the first claim lives. A member whose server has lost a transaction
+//! may consider itself the head of the queue, but it cannot claim.
 
 use super::acl;
 use super::context::{Context, REFUSED_DELAY, leave_if_znode_missing};
 use super::write::{ZnodeLost, give_up_if_no_auth, still_ours};
 use super::znode::{is_of_session, is_ours, owner};
 use crate::znode_names::ZnodeNames;
-use crate::zookeeper::client::{
-    Connection, LeaveServerOutcome, TransactionResult, is_server_answer,
-};
+use crate::zookeeper::client::{Connection, TransactionResult, is_server_answer};
 use ::zookeeper::{CreateMode, Error, MultiWriteResult, Stat};
 use recipes::Ticket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tracing::warn;
 
-/// Returns the path of a queue's claim. Its name cannot be a member's, because a member's name ends in ten digits. In an
-/// election that is shared with another client, the claim is beside the path and not below it: that client may take every
-/// child of the path for a contender.
+/// Returns the path of a queue's claim. A claim is never mistaken for a member's znode, whose name ends in ten digits. In an
+/// election that is shared with another client, the claim is beside the election's path and not below it: that client may
+/// take every child of the path for a contender.
 pub(crate) fn claim_path(root: &str, znodes: &ZnodeNames) -> String {
     match znodes.family() {
         None => format!("{root}/claim-{}", znodes.kind()),
@@ -31,9 +29,19 @@ pub(crate) fn claim_path(root: &str, znodes: &ZnodeNames) -> String {
 pub(super) enum ClaimOutcome {
     /// A quorum committed our claim. Contains the stat of our own znode.
     Ours(Stat),
-    /// Another session owns the claim, so this member cannot lead yet. Contains the data of that claim, which
-    /// is empty if no server shows the claim.
-    OwnedByOther(Vec<u8>),
+    /// Another session owns the claim, so this member cannot lead yet.
+    OwnedByOther(OtherClaim),
+}
+
+/// The claim because of which a member must not lead.
+#[derive(Clone, Debug)]
+pub(crate) enum OtherClaim {
+    /// Another session owns the claim, which has this data.
+    Read(Vec<u8>),
+    /// A quorum says that another session owns the claim, but no server that we reach shows it.
+    NotShown,
+    /// Our own claim was deleted, so another session may own one by now.
+    OursDeleted,
 }
 
 /// Creates the claim and, in the same transaction, writes `data` to our own znode and to the claim. Repeats this until the
@@ -52,6 +60,7 @@ pub(super) async fn claim(
         }
         let attempt = write_with_claim(context, &connection, ticket, data, Claim::Create).await;
         if attempt.is_err() {
+            // Perhaps no answer came, and the claim was created.
             earlier.may_have_claimed.store(true, Ordering::Relaxed);
         }
         match attempt? {
@@ -59,7 +68,8 @@ pub(super) async fn claim(
             ClaimWrite::Refused(Error::NodeExists) => {
                 on_claim_exists(context, &connection, ticket, data, &earlier).await
             }
-            // There the claim is in the path's parent, in which we may lack the permission to create znodes.
+            // In a shared election, the claim is a child of the path's parent, in which we may not be allowed to create
+            // znodes. The problem names that remedy; the `Timeout` makes the claim be tried again.
             ClaimWrite::Refused(error) if context.settings.is_shared() && is_server_answer(&error) => {
                 context.set_problem(format!(
                     "ZooKeeper refuses the claim of a leader at {} ({error}), and no member leads without it: let \
@@ -94,7 +104,7 @@ enum ClaimWrite {
 }
 
 /// Writes to our own znode and creates or checks the claim, in one transaction. In an election that is shared with another
-/// client, a contender's znode is written only once, so there the transaction only checks that our znode exists.
+/// client, a contender's znode never changes after its creation, so there the transaction only checks that our znode exists.
 async fn write_with_claim(
     context: &Context,
     connection: &Connection,
@@ -116,7 +126,8 @@ async fn write_with_claim(
             Claim::Check => writer.add_check_version(&claim_path, -1),
         }
     });
-    // If the transaction only checked our path, this read right behind it confirms that the znode there is ours.
+    // A check of our path has no stat as its result, so a read right behind the transaction confirms that the znode there
+    // is ours.
     let read = async {
         match is_shared {
             false => Ok(None),
@@ -126,6 +137,7 @@ async fn write_with_claim(
     let (answer, read) = tokio::join!(answer, read);
     let results = match answer? {
         TransactionResult::Done(results) => results,
+        // The operation on our own znode failed.
         TransactionResult::Failed { at: 0, error } => {
             return give_up_if_no_auth(context, &path, Err(error)).await;
         }
@@ -137,7 +149,8 @@ async fn write_with_claim(
     };
     match stat {
         Some(stat) if is_ours(&stat, ticket, connection) => Ok(ClaimWrite::Done(stat)),
-        // The path now has a znode that is not ours, or none, so our own znode is lost. The claim ends with the session.
+        // The path now has a znode that is not ours, or none, so our own znode is lost. The claim was committed, but it ends
+        // with the session, which the member closes now.
         _ => Err(Error::NoNode),
     }
 }
@@ -145,7 +158,7 @@ async fn write_with_claim(
 /// The findings of earlier attempts in one call of [`claim`].
 #[derive(Default)]
 struct EarlierAttempts {
-    /// True once an attempt has failed without a certain outcome: it may have created our claim.
+    /// True once an attempt has failed: unless the servers refused it, it may have created our claim.
     may_have_claimed: AtomicBool,
     /// True if, in the last attempt, the create failed because a claim exists, but the server did not show that claim.
     was_claim_missing: AtomicBool,
@@ -164,26 +177,24 @@ async fn on_claim_exists(
     let read = connection.request(connection.client.get_data(&claim_path)).await;
     let (data, stat) = match read {
         // The claim was deleted meanwhile, or the current server has lost the transaction that created it. The first time,
-        // only try again; the second time, ask a quorum.
+        // only try the claim again; the second time in a row, ask a quorum.
         Err(Error::NoNode) => {
             if !earlier.was_claim_missing.swap(true, Ordering::Relaxed) {
                 return Err(Error::Timeout);
             }
             return match leave_if_znode_missing(connection, &claim_path).await {
                 // The claim is gone, or another server will be asked about it.
-                Err(Error::NoNode) | Ok(LeaveServerOutcome::First | LeaveServerOutcome::Again) => {
-                    Err(Error::Timeout)
-                }
+                Err(Error::NoNode) | Ok(true) => Err(Error::Timeout),
                 Err(error) => Err(error),
-                // A quorum says that the claim exists, but no server that we can reach shows its data.
-                Ok(LeaveServerOutcome::NotYet) => Ok(ClaimOutcome::OwnedByOther(vec![])),
+                Ok(false) => Ok(ClaimOutcome::OwnedByOther(OtherClaim::NotShown)),
             };
         }
         read => read?,
     };
     earlier.was_claim_missing.store(false, Ordering::Relaxed);
     if is_of_session(&stat, connection) {
-        // Confirm through a quorum that our claim still exists, and write our data in the same transaction.
+        // Our claim may have been deleted although this server still shows it. So confirm through a quorum that it exists,
+        // and write our data in the same transaction.
         let confirmed = write_with_claim(context, connection, ticket, own_data, Claim::Check);
         return match confirmed.await? {
             ClaimWrite::Done(stat) => Ok(ClaimOutcome::Ours(stat)),
@@ -193,23 +204,27 @@ async fn on_claim_exists(
         };
     }
     if earlier.may_have_claimed.load(Ordering::Relaxed) {
-        // The existing claim may be ours, and this server may show an older one that was deleted. Our claim ends with our
-        // session, so give the session up.
-        warn!("what became of our claim is unknown: starting over with another session");
+        // This server shows another session's claim, but it may lag: that claim may be deleted, and the one that exists may
+        // be ours, from an attempt without an answer. Then we would wait for our own claim to end. It ends with our session,
+        // so give the session up.
+        warn!("it is unknown whether our claim was created: starting over with another session");
         return context.give_session_up().await;
     }
     if owner(&stat).is_none() {
         warn!("{claim_path} is not ephemeral, so no member made it: deleting it");
         match connection.request(connection.client.delete(&claim_path, Some(stat.version))).await {
+            // The claim is gone or has changed, so try our claim again.
             Ok(()) | Err(Error::NoNode | Error::BadVersion) => return Err(Error::Timeout),
             Err(error) if is_server_answer(&error) => {
                 context.set_problem(format!(
                     "{claim_path} is not ephemeral, so no member made it, and none can lead while it exists; it cannot \
                      be deleted ({error}). Delete it"
                 ));
+                tokio::time::sleep(REFUSED_DELAY).await;
+                return Err(Error::Timeout);
             }
             Err(error) => return Err(error),
         }
     }
-    Ok(ClaimOutcome::OwnedByOther(data))
+    Ok(ClaimOutcome::OwnedByOther(OtherClaim::Read(data)))
 }

@@ -5,7 +5,7 @@ use super::{QueueEvent, QueueSettings, Reports, acl, claim_path};
 use crate::clock::Clock;
 use crate::status::{ConnectionState, ForeignQueue};
 use crate::zookeeper::client::{
-    Connection, EventSender, LeaveServerOutcome, SessionHandle, is_server_answer,
+    Connection, EventSender, SessionHandle, is_server_answer,
 };
 use ::zookeeper::{Error, Stat};
 use recipes::{FencingToken, Sequence, Ticket};
@@ -18,7 +18,8 @@ use tracing::{debug, info, warn};
 
 /// Delay before a request without an answer is sent again.
 pub(in crate::zookeeper) const RETRY_DELAY: Duration = Duration::from_millis(200);
-/// Delay before a request that the servers refused is sent again: only an operator can change the refusal.
+/// Delay before a request that the servers refused is sent again. It is longer, because most refusals last until an operator
+/// acts.
 pub(in crate::zookeeper) const REFUSED_DELAY: Duration = Duration::from_secs(2);
 
 /// The data that all requests of one queue in one session share.
@@ -45,23 +46,21 @@ pub(super) struct QueueState {
     pub(super) non_ephemeral: BTreeSet<Sequence>,
     /// Znodes that are known to be ephemeral. Each znode is checked only once.
     pub(super) ephemeral: BTreeSet<Sequence>,
-    /// Znodes that a server still shows although a quorum confirmed that they are deleted, with the token of each. They are
-    /// ignored.
-    pub(super) stale: BTreeMap<Sequence, FencingToken>,
     /// True while there are too many znodes below the path to list them.
     is_crowded: bool,
-    /// Our own ticket, while our znode exists.
+    /// Our own ticket, from when our znode was created or found until the next join begins, even if the znode is lost
+    /// before.
     pub(super) own: Option<Ticket>,
     /// The names of the foreign contenders in the last listing.
     pub(super) foreign: Vec<String>,
-    /// True if foreign contenders keep us out of the queue, as last reported to the member; `None` before the first report.
+    /// Whether foreign contenders keep us out of the queue, as last reported to the member; `None` before the first report.
     pub(super) must_stay_out: Option<bool>,
     /// True once our place in the queue is no longer wanted, so that a join which is still running gives up.
     pub(super) is_withdrawn: bool,
 }
 
-/// The data that an operator writes into a place's znode to break a lock. The owner of the znode then gives up its place,
-/// and the operator deletes the znode once the lease by which the owner may still hold the lock has ended.
+/// The data that an operator writes into the znode of a place in a lock's queue, to break the lock. The owner of the znode
+/// then gives up its place. The operator deletes the znode once no lease can be left by which the owner would still hold.
 pub(in crate::zookeeper) const BROKEN: &[u8] = b"broken";
 
 /// The error of a request about a znode that does not exist, or that belongs to another session than expected.
@@ -75,14 +74,13 @@ impl Context {
         clock: Clock,
         events: EventSender<QueueEvent>,
     ) -> Self {
-        let state = Mutex::default();
         Self {
             settings,
             session,
             reports,
             clock,
             events,
-            state,
+            state: Mutex::default(),
             request_permits: None,
             is_lock_or_barrier: false,
         }
@@ -123,7 +121,7 @@ impl Context {
     ///
     /// If a quorum says that our znode exists, the current server has lost the transaction that created it. To join again
     /// would be wrong: a second znode of this session would wait behind the first indefinitely. So another server is asked.
-    /// If no other server is found for as long as a session lasts, the session is given up.
+    /// If no other server is found, the session is given up, because our znode would block the queue.
     pub(in crate::zookeeper) async fn confirm_own_znode_missing(
         &self,
         connection: &Connection,
@@ -131,46 +129,30 @@ impl Context {
     ) -> Error {
         match leave_if_znode_missing(connection, path).await {
             Err(error) => error,
-            Ok(LeaveServerOutcome::Again) => self.give_session_up().await,
-            Ok(LeaveServerOutcome::First | LeaveServerOutcome::NotYet) => Error::Timeout,
+            // The request is repeated, over the next connection.
+            Ok(true) => Error::Timeout,
+            Ok(false) => self.give_session_up().await,
         }
     }
 
-    /// Reports that the queue cannot be used in this session, and waits for the end of the session.
+    /// Reports that the queue cannot be used in this session. Never returns: the end of the session aborts the calling task.
     pub(super) async fn give_session_up<T>(&self) -> T {
         self.send_event(QueueEvent::Unusable);
         std::future::pending().await
     }
 
-    /// Handles a server that still shows this znode, with this stat, although a quorum confirmed that the znode is deleted.
-    /// From now on, the znode is ignored whichever server shows it. On the first call for this znode, the server is left.
-    pub(super) fn ignore_stale(&self, connection: &Connection, sequence: Sequence, stat: &Stat) {
-        let previous = self.state().stale.insert(sequence, token(stat));
-        if previous == Some(token(stat)) {
-            return;
-        }
-        leave_stale_server(connection, &self.path(sequence));
-    }
-
-    /// Forgets which znodes are ephemeral, not ephemeral or stale. They are noted by sequence number, and if the path was
-    /// re-created, other znodes get the same numbers.
+    /// Forgets which znodes are ephemeral or not, before this member joins. The znodes are noted by sequence number, and if
+    /// the path was re-created since, other znodes have these numbers.
     pub(super) fn forget_znodes(&self) {
         let mut state = self.state();
         state.non_ephemeral.clear();
         state.ephemeral.clear();
-        state.stale.clear();
-    }
-
-    /// Returns true if a quorum confirmed that this very znode is deleted. A znode with the same number and another token is
-    /// a different one.
-    pub(super) fn is_stale(&self, sequence: Sequence, stat: &Stat) -> bool {
-        self.state().stale.get(&sequence) == Some(&token(stat))
     }
 
     /// Repeats a request until it succeeds or fails with [`Error::NoNode`]. Any other error proves nothing about the znode,
-    /// so the request is sent again after a delay. `request` itself may fail with [`Error::Timeout`] in order to be
-    /// repeated. If the servers refuse the request, that is published as a problem for as long as this call lasts. The
-    /// repetition ends, at the latest, with the session, whose end aborts its requests.
+    /// so the request is sent again after a delay. The closure `request` may also return [`Error::Timeout`] on purpose, in
+    /// order to be called again. If the servers refuse the request, that is published as a problem for as long as this call
+    /// lasts. The repetition ends, at the latest, with the session, whose end aborts its requests.
     pub(in crate::zookeeper) async fn retry_until_answered<
         T,
         F: Future<Output = Result<T, Error>>,
@@ -226,8 +208,9 @@ impl Context {
         link.send_modify(|link| link.problem = Some(problem));
     }
 
-    /// Publishes that there are too many znodes below the election's path. With `None` after that, clears the current problem,
-    /// whichever it is: a problem that persists is published again by the next attempt.
+    /// Publishes the problem that there are too many znodes below the path. `None` means that there are not too many: if
+    /// there were before, clears the current problem, whichever it is. A problem that persists is published again by the
+    /// next attempt.
     pub(super) fn set_crowded(&self, problem: Option<String>) {
         let was_crowded = mem::replace(&mut self.state().is_crowded, problem.is_some());
         match problem {
@@ -237,8 +220,8 @@ impl Context {
         }
     }
 
-    /// Clears the current problem, unless there are too many znodes below the election's path. Requests call this after an
-    /// answer that gives this member its place in the queue, or confirms that place.
+    /// Clears the current problem, unless there are too many znodes below the path, which only [`Self::set_crowded`] clears.
+    /// Requests call this after an answer about our own znode or claim.
     pub(super) fn clear_problem(&self) {
         if self.state().is_crowded {
             return;
@@ -263,7 +246,8 @@ impl Context {
         }
     }
 
-    /// Publishes the foreign contenders below the path, grouped by client. Logs each change once.
+    /// Publishes the foreign contenders below the path, grouped by client. Logs each client's contenders when they appear or
+    /// change, and when none is left.
     pub(super) fn report_foreign(&self, found: Vec<ForeignQueue>) {
         let root = &self.settings.root;
         self.reports.link.send_if_modified(|link| {
@@ -336,37 +320,45 @@ impl Drop for RequestRefusal<'_> {
     }
 }
 
-/// Handles a server that does not show this znode. Returns [`Error::NoNode`] if a quorum confirms that the znode does not
-/// exist. If it exists, the server has lost a transaction and is left, so that a retry of the request asks another server.
+/// Handles a server that does not show this znode: asks a quorum whether the znode exists. If it does not, fails with
+/// [`Error::NoNode`]. If it does, the server has lost a transaction and is left, so that a retry of the request asks another
+/// server. Returns what [`leave_wrong_server`] returns.
 pub(in crate::zookeeper) async fn leave_if_znode_missing(
     connection: &Connection,
     path: &str,
-) -> Result<LeaveServerOutcome, Error> {
+) -> Result<bool, Error> {
     connection.check(path).await?;
     Ok(leave_wrong_server(connection, path, "does not show", "it is there"))
 }
 
-/// Leaves a server that still shows this znode although a quorum confirmed that it is deleted. A watch of the znode would
-/// never fire on this connection, so the connection is given up even if there is only this server.
-pub(super) fn leave_stale_server(connection: &Connection, path: &str) {
-    if leave_wrong_server(connection, path, "still shows", "it is gone")
-        == LeaveServerOutcome::NotYet
-    {
-        connection.give_up();
+/// Handles a quorum's answer that this znode is gone. If the current server still shows the znode, it has lost a transaction
+/// and is left: it has already applied everything that was committed before the quorum's answer, so it would go on showing
+/// the znode. Returns true if it shows the znode and is not left.
+pub(super) async fn leave_if_znode_shown(
+    connection: &Connection,
+    path: &str,
+) -> Result<bool, Error> {
+    if connection.request(connection.client.check_stat(path)).await?.is_none() {
+        return Ok(false);
+    }
+    match leave_wrong_server(connection, path, "still shows", "it is gone") {
+        // Repeat the request at another server.
+        true => Err(Error::Timeout),
+        false => Ok(true),
     }
 }
 
-/// Leaves a server which a quorum contradicts about this path, and logs a warning with `shows`, such as "still shows", and
-/// `truth`, such as "it is gone". Does nothing, without a log line, if the server was left a short time ago.
+/// Leaves a server which a quorum contradicts about this path. Logs a warning with `shows`, such as "still shows", for the
+/// server, and `truth`, such as "it is gone", for the quorum. Returns false, without a log line, if the server is not left,
+/// because it was left less than a session timeout ago.
 pub(in crate::zookeeper) fn leave_wrong_server(
     connection: &Connection,
     path: &str,
     shows: &str,
     truth: &str,
-) -> LeaveServerOutcome {
-    let leaving = connection.leave_server();
-    if leaving == LeaveServerOutcome::NotYet {
-        return leaving;
+) -> bool {
+    if !connection.leave_server() {
+        return false;
     }
     let server = connection.server();
     warn!(
@@ -374,7 +366,7 @@ pub(in crate::zookeeper) fn leave_wrong_server(
         "the ZooKeeper server {server} {shows} {path}, and a quorum of the servers says {truth}: it has lost a \
          transaction. Stop it, empty its dataDir and start it again; going to another server"
     );
-    leaving
+    true
 }
 
 #[cfg(test)]

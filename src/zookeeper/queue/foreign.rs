@@ -39,17 +39,19 @@ fn contenders(names: &[String], znodes: &ZnodeNames) -> Vec<String> {
 
 /// Checks a listing of the path's children for foreign contenders, and publishes their clients as a problem. In an election
 /// that is shared with another client, foreign contenders keep us out of the queue: the event that says so is sent before
-/// this returns, and so before any other result of the same listing.
+/// this returns, so that the member gets it before any other result of the same listing.
 pub(super) async fn check_names(context: &Context, names: &[String]) {
     let mut listed = contenders(names, &context.settings.znodes);
     if !context.settings.is_shared() {
         listed.truncate(MAX_READ_AT_ONCE);
     }
-    let is_unchanged = context.state().foreign == listed;
+    let has_changed = context.state().foreign != listed;
     if listed.is_empty() {
         context.report_foreign(vec![]);
         context.send_keep_out(false);
-    } else if context.settings.is_shared() || !is_unchanged {
+    } else if context.settings.is_shared() || has_changed {
+        // In a shared election, read them even if their names are the same as before: a listing that was refused since may
+        // have kept us out of the queue, although none of these znodes does.
         read_contenders(context, &listed).await;
     }
     context.state().foreign = listed;
@@ -60,12 +62,12 @@ pub(super) async fn check_names(context: &Context, names: &[String]) {
 async fn read_contenders(context: &Context, names: &[String]) {
     let mut found = vec![];
     let mut keep_out = false;
-    // Contenders may be behind znodes that are not ephemeral, so continue until a contender is found.
+    // A chunk may contain only znodes that are not ephemeral, so continue until one with a contender is found.
     for chunk in names.chunks(MAX_READ_AT_ONCE) {
         let read = context
             .retry_until_answered(async |connection| queues_of(context, &connection, chunk).await);
         let Ok(queues) = read.await else {
-            // Nothing is known about these znodes, so stay out of the queue, to be safe.
+            // The znodes could not be read, so stay out of the queue, to be safe.
             keep_out = true;
             break;
         };
@@ -95,8 +97,8 @@ async fn queues_of(
             continue;
         }
         let is_short = stat.data_length <= LONGEST_DATA;
-        // For each client: how many contenders it has, the first of them, which has the lowest number, and whether the data
-        // of that one is short enough to be read.
+        // For each client: the number of its contenders, the name of the first, which has the lowest number, and whether the
+        // first one's data is short enough to be read.
         let (contenders, _, _) = queues.entry(family).or_insert((0, name, is_short));
         *contenders += 1;
     }
@@ -106,19 +108,19 @@ async fn queues_of(
             true => read_id(connection, &path(first)).await?,
             false => None,
         };
-        let settings = &context.settings;
         found.push(ForeignQueue {
             family,
             contenders,
             first: first.clone(),
             id,
-            compatible_with: settings.znodes.family(),
+            compatible_with: context.settings.znodes.family(),
         });
     }
     Ok(found)
 }
 
-/// Returns the id in the data of a contender's znode; `None` if the data has no id or we may not read it.
+/// Returns the id in the data of a contender's znode; `None` if the data has no id, we may not read it, or the znode is
+/// gone.
 async fn read_id(connection: &Connection, path: &str) -> Result<Option<String>, Error> {
     match connection.request(connection.client.get_data(path)).await {
         Ok((data, _)) => Ok(ForeignClient::id(&data)),

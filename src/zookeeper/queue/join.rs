@@ -16,20 +16,23 @@ use tracing::{debug, warn};
 /// Delay before the next create when the path's sequence counter has no numbers left.
 const COUNTER_END_DELAY: Duration = Duration::from_secs(5);
 
-/// How to find our znode in a queue after a create with unknown outcome.
+/// How to recognize our own znode in a queue after a create with unknown outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::zookeeper) enum OwnZnodeMatch {
-    /// By the session that owns it: the session has only one znode in the queue, and any other is deleted.
+    /// By the session that owns it, in an election. The session may have only one znode in the queue, so if several are
+    /// found, all but the lowest are deleted.
     OfSession,
-    /// By the session and the data: the session has several znodes in the queue, each with different data.
+    /// By the session and the data, for locks and barriers. The session may have several znodes in the queue, and the data
+    /// of each names the holding that it belongs to.
     WithData,
 }
 
-/// Creates our znode, or finds the one that this session already owns. Returns our ticket and, if the servers acknowledged
-/// the create, the time when it was sent. Returns `None` if our place is no longer wanted and we have no znode.
+/// Creates our znode. After a create with unknown outcome, first looks for the znode that it may have created. Returns our
+/// ticket and, if the servers acknowledged the create, the time when it was sent. Returns `None` if our place is no longer
+/// wanted and we have no znode.
 ///
-/// ZooKeeper chooses the end of the name, so after a create with unknown outcome our znode can only be found by its owner,
-/// as `find_by` says.
+/// ZooKeeper chooses the end of the name, so such a znode cannot be found by its name. `find_by` says how it is found
+/// instead.
 pub(in crate::zookeeper) async fn join(
     context: &Context,
     data: &[u8],
@@ -84,7 +87,7 @@ pub(in crate::zookeeper) async fn join(
                     sleep(delay).await;
                 }
             }
-            // A client has created a znode by hand with the next name.
+            // A client has created a znode by hand, with the name that ours would get.
             Err(Error::NodeExists) => name_taken.skip_taken_numbers(context, &connection).await,
             Err(error) if is_server_answer(&error) => {
                 context.report_refusal(&connection, &context.settings.root, &error).await;
@@ -101,8 +104,8 @@ pub(in crate::zookeeper) async fn join(
     }
 }
 
-/// Returns false if foreign contenders keep us out of the queue, or if it cannot be found out whether they do. Call this
-/// before the create, because our znode alone could make their client fail.
+/// Returns false if foreign contenders keep us out of the queue, or if it cannot be found out whether they do. This is
+/// checked before the create, because the mere existence of our znode could make their client fail.
 async fn may_join(context: &Context, connection: &Connection) -> bool {
     if !context.settings.is_shared() {
         return true;
@@ -124,7 +127,7 @@ async fn may_join(context: &Context, connection: &Connection) -> bool {
     context.state().must_stay_out != Some(true)
 }
 
-/// Returns the znode that the previous process created in this session; `None` if this session has none.
+/// Returns the znode that the previous process created in this session; `None` if this session has none, or no longer.
 pub(super) async fn find(context: &Context) -> Option<OwnedZnode> {
     let found = context.retry_until_answered(async |connection| {
         let Some(ticket) = find_own(context, &connection, b"", OwnZnodeMatch::OfSession).await?
@@ -166,8 +169,9 @@ async fn own_claim(context: &Context, connection: &Connection) -> Result<Option<
     }
 }
 
-/// Returns the ticket of our own znode. If this session has created several by mistake, returns the lowest and deletes the
-/// others. First checks the path through a quorum: a listing after that check shows our znode if the create was carried out.
+/// Returns the ticket of our own znode; `None` if it does not exist. If this session has created several by mistake, returns
+/// the lowest and deletes the others. First checks the path through a quorum: a listing after that check shows our znode if
+/// the create was carried out.
 async fn find_own(
     context: &Context,
     connection: &Connection,
@@ -183,7 +187,7 @@ async fn find_own(
         // The check has just found the path, so it exists unless it was deleted since.
         Err(Error::NoNode) => {
             leave_if_znode_missing(connection, root).await?;
-            // The path exists after all, so the caller must try again.
+            // The path exists, so this server is wrong, and the caller must try again.
             return Err(Error::Timeout);
         }
         names => names?,
@@ -219,7 +223,8 @@ async fn find_own(
     Ok(found)
 }
 
-/// Returns the ticket of a created znode, or `None` if `sequence` is past the end of the path's sequence counter.
+/// Returns the ticket of a created znode, or `None` if `sequence` is past the end of the path's sequence counter. Logs a
+/// warning if the counter is near its end.
 fn ticket(stat: &Stat, sequence: i64) -> Option<Ticket> {
     let sequence = Sequence::new(i32::try_from(sequence).ok()?)?;
     if sequence.number() > Sequence::LAST - 1_000_000 {
@@ -228,15 +233,16 @@ fn ticket(stat: &Stat, sequence: i64) -> Option<Ticket> {
     Some(Ticket { sequence, token: token(stat) })
 }
 
-/// Reports that the sequence counter of the path has no numbers left, and deletes the znode that was created with the number
-/// `sequence`, if that is past the end. Then waits: members can join only after an operator has re-created the path.
+/// Reports that the sequence counter of the path has no numbers left. If a znode was created with a number past the end,
+/// `sequence`, deletes that znode. Then waits: members can join only after an operator has re-created the path.
 pub(super) async fn refuse_sequence(context: &Context, connection: &Connection, sequence: i64) {
     let root = &context.settings.root;
     context.set_problem(format!(
         "the sequence counter of {root} is at its end ({sequence}): cannot join. \
          Delete and re-create {root} while no member leads"
     ));
-    // The counter is a signed 32-bit number, which overflows to negative numbers.
+    // The counter is a signed 32-bit number, which overflows to negative numbers. If the number is not negative, no znode
+    // was created: `skip_taken_numbers` has found that the last number is taken.
     if let Ok(number) = i32::try_from(sequence)
         && number < 0
     {

@@ -1,7 +1,7 @@
 //! Lists the members of the queue.
 
-use super::context::{Context, QueueState, REFUSED_DELAY};
-use super::read::{read_confirmed, stats};
+use super::context::{Context, REFUSED_DELAY};
+use super::read::stats;
 use super::znode::owner;
 use super::{QueueEvent, foreign};
 use crate::zookeeper::client::{Connection, is_server_answer};
@@ -10,11 +10,12 @@ use recipes::Sequence;
 use std::collections::BTreeSet;
 use tokio::time::sleep;
 
-/// The largest number of znodes below the path that are listed. A listing takes about 100 bytes of memory for each.
+/// The largest number of znodes below the path that are listed. A listing takes about 100 bytes of memory for each, so at
+/// most about 10 MB.
 pub(in crate::zookeeper) const CHILDREN_MAX: i32 = 100_000;
 
-/// Lists the members in the queue, and sends them as an event. The event repeats `number`, by which an outdated listing is
-/// recognized.
+/// Lists the members in the queue, and sends them as an event, which repeats `number`. If another listing has begun since,
+/// its number is larger, and this event is ignored.
 pub(super) async fn list(context: &Context, number: u64) {
     let read =
         context.retry_until_answered(async |connection| list_once(context, &connection).await);
@@ -44,36 +45,18 @@ async fn list_once(
     };
     match (own, &listed) {
         (Some(own), Some(members)) if members.contains(&own.sequence) => {}
+        // The listing does not contain our znode, or the server does not show the path.
         (Some(own), _) => {
             let path = context.path(own.sequence);
             match context.confirm_own_znode_missing(connection, &path).await {
-                // Our znode is gone, so the listing is right. Its watch reports the loss.
+                // Our znode is gone, so the listing is right. The watch of our znode reports the loss.
                 Error::NoNode => {}
                 error => return Err(error),
             }
         }
-        (None, Some(members)) => return without_stale_head(context, connection, members).await,
-        (None, None) => {}
+        (None, _) => {}
     }
     listed.ok_or(Error::NoNode)
-}
-
-/// Returns the members without the head if a quorum says that the head is gone. This is for a member that has no znode in
-/// the queue and waits until the queue is empty. It watches none of these znodes, so no notification would correct a server
-/// that still shows the head.
-async fn without_stale_head(
-    context: &Context,
-    connection: &Connection,
-    members: &BTreeSet<Sequence>,
-) -> Result<BTreeSet<Sequence>, Error> {
-    if let Some(head) = members.first() {
-        match read_confirmed(context, connection, *head).await {
-            Ok(_) | Err(Error::NoNode) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    let stale = &context.state().stale;
-    Ok(members.iter().copied().filter(|member| !stale.contains_key(member)).collect())
 }
 
 /// The reason why the children of a path were not listed.
@@ -98,7 +81,7 @@ async fn children(connection: &Connection, root: &str) -> Result<Vec<String>, Li
     Ok(connection.request(connection.client.list_children(root)).await?)
 }
 
-/// Returns a problem for operators if a path has too many children to list them.
+/// Returns a problem for operators if a path has too many children to list them; `None` if it has few enough.
 async fn crowded_problem(connection: &Connection, root: &str) -> Result<Option<String>, Error> {
     let stat =
         connection.request(connection.client.check_stat(root)).await?.ok_or(Error::NoNode)?;
@@ -106,13 +89,14 @@ async fn crowded_problem(connection: &Connection, root: &str) -> Result<Option<S
         return Ok(None);
     }
     Ok(Some(format!(
-        "{} znodes stand below {root}, more than the {CHILDREN_MAX} that are listed: delete those that are not \
+        "there are {} znodes below {root}, more than the {CHILDREN_MAX} that are listed: delete those that are not \
          members', and keep unknown clients out",
         stat.num_children
     )))
 }
 
-/// Fails, after a delay, if the path has too many children to list them. The error makes the caller try again.
+/// Publishes a problem and fails, after a delay, if the path has too many children to list them. The error makes the caller
+/// try again.
 pub(in crate::zookeeper) async fn fail_if_crowded(
     context: &Context,
     connection: &Connection,
@@ -132,7 +116,7 @@ pub(in crate::zookeeper) async fn fail_if_crowded(
 pub(in crate::zookeeper) async fn sync(connection: &Connection, path: &str) -> Result<(), Error> {
     match connection.request(connection.client.sync(path)).await {
         Err(error) if !is_server_answer(&error) => Err(error),
-        // A server that refuses to sync still answers reads.
+        // A server that refuses to sync still answers reads, so read from it as it is.
         Ok(()) | Err(_) => Ok(()),
     }
 }
@@ -149,9 +133,9 @@ pub(in crate::zookeeper) async fn names_below(
     }
 }
 
-/// Lists the path once to find foreign contenders. Without an answer nothing happens, as the next call lists again. If the
-/// servers refuse the listing, there may be foreign contenders that we cannot see, so in an election that is shared with
-/// another client we stay out of the queue.
+/// Lists the path once to find foreign contenders. If no answer comes, does nothing, as the next call lists again. If the
+/// servers refuse the listing, or it would be too long, there may be foreign contenders that we cannot see: in an election
+/// that is shared with another client, we then stay out of the queue.
 pub(super) async fn check_for_foreign(context: &Context) {
     let connection = context.session.connection().await;
     let root = &context.settings.root;
@@ -173,7 +157,8 @@ pub(super) async fn check_for_foreign(context: &Context) {
     context.send_keep_out(true);
 }
 
-/// Returns the names of all children of the path, as the current server shows them.
+/// Returns the names of all children of the path, as the current server shows them. Fails, after a delay, if there are too
+/// many.
 pub(super) async fn queue_names(
     context: &Context,
     connection: &Connection,
@@ -194,22 +179,23 @@ pub(super) async fn queue_names_and_index(
     Ok((names, stat.pzxid.cast_unsigned()))
 }
 
-/// Returns the numbers of all names that are like a member's, except the znodes that are known not to be ephemeral, or to be
-/// deleted although a server still shows them.
+/// Returns the numbers of all names that are like a member's, except the znodes that are known not to be ephemeral. Also remembers the names, from which paths are made later.
 pub(super) fn sequences(context: &Context, names: &[String]) -> BTreeSet<Sequence> {
     let settings = &context.settings;
     settings.znodes.remember_all(names);
-    let QueueState { non_ephemeral, stale, .. } = &*context.state();
+    let non_ephemeral = &context.state().non_ephemeral;
     names
         .iter()
         .filter_map(|name| settings.znodes.sequence(name))
-        .filter(|sequence| !non_ephemeral.contains(sequence) && !stale.contains_key(sequence))
+        .filter(|sequence| !non_ephemeral.contains(sequence))
         .collect()
 }
 
-/// Returns the members as the current server shows them. A znode that is not ephemeral is left out even if its name is like
-/// a member's. No stats are read for that until a read or a watch has found the first such znode. From then on there may be
-/// more, so the stats of all znodes that were not checked before are read, in one go.
+/// Returns the members as the current server shows them. Also checks the listing for foreign contenders.
+///
+/// A znode that is not ephemeral is left out even if its name is like a member's. To save requests, no stats are read for
+/// that until a read or a watch has found the first such znode. From then on there may be more, so the stats of all znodes
+/// that were not checked before are read, in one go.
 async fn members(context: &Context, connection: &Connection) -> Result<BTreeSet<Sequence>, Error> {
     let names = queue_names(context, connection).await?;
     foreign::check_names(context, &names).await;

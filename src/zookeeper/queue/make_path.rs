@@ -13,10 +13,10 @@ use tracing::info;
 /// Delay before the next attempt to create the path.
 const NEXT_ATTEMPT_DELAY: Duration = RETRY_DELAY.saturating_mul(5);
 
-/// Creates the path of the queue, with its ancestors. The path itself is a container if the servers support containers,
-/// which they delete after the last member has gone. In an election that is shared with another client, each of these znodes
-/// is a container or persistent as that client would create it. If the path cannot be created, the error is the delay before
-/// the next attempt.
+/// Creates the path of the queue, with its ancestors. The path itself is a container if the servers support containers:
+/// servers delete a container after its last child, here the last member, has gone. In an election that is shared with
+/// Curator, kazoo or ZooKeeper's recipe, each znode is a container or persistent as that client would create it. If the path
+/// cannot be created, publishes why, and the error is the delay before the next attempt.
 pub(super) async fn make_path(context: &Context, connection: &Connection) -> Result<(), Duration> {
     let acl = context.settings.acl;
     let root = &context.settings.root;
@@ -25,7 +25,7 @@ pub(super) async fn make_path(context: &Context, connection: &Connection) -> Res
         let acls = if is_queue { acl::of_queue(acl) } else { acl::of_ancestors(acl) };
         let container = CreateMode::Container.with_acls(acls);
         let persistent = CreateMode::Persistent.with_acls(acls);
-        let is_container = match context.settings.znodes.family() {
+        let should_be_container = match context.settings.znodes.family() {
             None
             | Some(
                 ForeignClient::GoZookeeper
@@ -37,7 +37,7 @@ pub(super) async fn make_path(context: &Context, connection: &Connection) -> Res
             Some(ForeignClient::Kazoo | ForeignClient::ZookeeperRecipe) => false,
         };
         let unanswered = &context.reports.container_unanswered;
-        let is_container = is_container
+        let is_container = should_be_container
             && !unanswered.load(Ordering::Relaxed)
             && connection.has_containers().await;
         let mode = if is_container { &container } else { &persistent };
@@ -54,7 +54,8 @@ pub(super) async fn make_path(context: &Context, connection: &Connection) -> Res
                 return Err(NEXT_ATTEMPT_DELAY);
             }
             Err(error) => {
-                // The server may have closed the connection because of the container, so do not ask for one again.
+                // The server may have closed the connection because of the container, so do not ask for one again. Once set,
+                // this flag stays set.
                 unanswered.fetch_or(is_container, Ordering::Relaxed);
                 context.set_problem(format!("cannot create {path}: {error}"));
                 return Err(NEXT_ATTEMPT_DELAY);

@@ -20,7 +20,7 @@ mod znode;
 pub(in crate::zookeeper) use acl::of_ancestors as acl_of_ancestors;
 pub(crate) use acl::refusal;
 pub(in crate::zookeeper) use acl::{of_queue, warn_if_weak};
-pub(crate) use claim::claim_path;
+pub(crate) use claim::{OtherClaim, claim_path};
 pub(in crate::zookeeper) use context::{
     BROKEN, Context, REFUSED_DELAY, RETRY_DELAY, leave_wrong_server,
 };
@@ -59,7 +59,7 @@ pub(crate) struct QueueSettings {
     /// The naming scheme of members' znodes.
     pub(crate) znodes: ZnodeNames,
     pub(crate) acl: AclPolicy,
-    /// The operator chose that anyone may change the znodes, so no ACL warning is logged.
+    /// True if the operator chose that anyone may change the znodes, so that no ACL warning is logged.
     pub(crate) is_open_by_choice: bool,
 }
 
@@ -80,16 +80,14 @@ pub(crate) struct Reports {
     pub(crate) meter: Arc<Meter>,
     /// The last warning about the path's ACL; kept across sessions.
     pub(crate) acl_warning: Arc<Mutex<Option<String>>>,
-    /// True if the connection was lost while a container was being created, so that none is requested again; kept across
+    /// True once a request to create a container got no answer, so that no container is requested again; kept across
     /// sessions. Servers other than ZooKeeper may close the connection at a request that they do not know.
     pub(crate) container_unanswered: Arc<AtomicBool>,
 }
 
 impl Reports {
     pub(crate) fn new(link: watch::Sender<ConnectionState>, meter: Arc<Meter>) -> Self {
-        let acl_warning = Arc::default();
-        let container_unanswered = Arc::default();
-        Self { link, meter, acl_warning, container_unanswered }
+        Self { link, meter, acl_warning: Arc::default(), container_unanswered: Arc::default() }
     }
 }
 
@@ -114,11 +112,11 @@ pub(crate) enum QueueEvent {
     Predecessor(AheadEvent),
     /// A member's znode. An answer to [`QueueSession::read`].
     MemberRead { member: Ticket, data: Vec<u8>, sent_at: Moment },
-    /// The member's znode does not exist. An answer to [`QueueSession::read`].
+    /// The member's znode does not exist. An answer to [`QueueSession::read`]; also reported for the znode ahead of a
+    /// [`QueueSession::renew`] if the current server still shows it, and no other server was found.
     MemberGone { member: Sequence, sent_at: Moment },
-    /// The member must not lead by its claim. `claimed` is the data of the claim znode if another session owns that znode;
-    /// it is `None` if our claim was committed, but a client has deleted the claim znode since.
-    ClaimRefused { claimed: Option<Vec<u8>>, sent_at: Moment },
+    /// The answer to a claim or a renewal, sent at `sent_at`: because of this claim, the member must not lead.
+    ClaimRefused { claim: OtherClaim, sent_at: Moment },
     /// A quorum committed a write to our own znode, or a check of it, that the member requested at `sent_at`. A lease may be
     /// counted from `sent_at`.
     Committed { sent_at: Moment },
@@ -169,7 +167,7 @@ impl QueueSession {
             watches: JoinSet::new(),
             membership: None,
             members_reading: None,
-            // No task receives these requests before `begin_membership` replaces the channel.
+            // A channel without a receiver. `begin_membership` replaces it before a predecessor can be known.
             watch_requests: mpsc::unbounded_channel().0,
             listing: None,
             foreign_check: None,
@@ -178,7 +176,7 @@ impl QueueSession {
         }
     }
 
-    /// Creates our znode, or finds the one that this session already owns, and watches it.
+    /// Creates our znode, as [`join()`] does, and watches it.
     pub(crate) fn join(&mut self, data: Vec<u8>) {
         let is_rejoin = self.membership.is_some();
         let context = self.context.clone();
@@ -207,7 +205,8 @@ impl QueueSession {
     }
 
     /// Starts the membership task, and aborts the previous one. The task awaits `own_znode`, which creates or finds our
-    /// znode, sends the returned event, and watches our znode and the predecessor's from then on.
+    /// znode. If that returns `None`, there is no znode to watch, and the task ends. Otherwise, the task sends the returned
+    /// event, and watches our znode and the predecessor's from then on.
     fn begin_membership(
         &mut self,
         own_znode: impl Future<Output = Option<(Ticket, QueueEvent)>> + Send + 'static,
@@ -236,8 +235,9 @@ impl QueueSession {
     }
 
     /// Lists the members, unless a listing for the same ticket is already running: if each call aborted a slow listing, none
-    /// might ever finish. If the listing still contains a predecessor that was deleted meanwhile, the watch that the member
-    /// sets next reports that the predecessor is gone.
+    /// might ever finish. The running listing may contain a predecessor that was deleted before this call. That is harmless:
+    /// the watch that the member sets next reports that the predecessor is gone. But a running listing for another ticket is
+    /// useless, because it may have begun before our znode was created.
     ///
     /// Only the last listing counts: a new one aborts the previous one, and [`Self::is_last_listing`] rejects the event of
     /// the previous one if it was already sent.
@@ -280,20 +280,13 @@ impl QueueSession {
         let _receiver_gone = self.watch_requests.send(WatchRequest::Watch(predecessor, path));
     }
 
-    /// Reads a member's znode once. With `confirm`, a quorum must confirm that it exists. The answer repeats `sent_at`.
-    pub(crate) fn read(&mut self, member: Sequence, confirm: bool, sent_at: Moment) {
+    /// Reads a member's znode once. The answer repeats `sent_at`.
+    pub(crate) fn read(&mut self, member: Sequence, sent_at: Moment) {
         let context = self.context.clone();
-        self.requests.spawn(async move { read::read(&context, member, confirm, sent_at).await });
+        self.requests.spawn(async move { read::read(&context, member, sent_at).await });
     }
 
-    /// Checks that the current server shows this member. If it does not, although a quorum says that the member exists,
-    /// goes to another server.
-    pub(crate) fn verify(&mut self, member: Sequence) {
-        let context = self.context.clone();
-        self.requests.spawn(async move { read::verify(&context, member).await });
-    }
-
-    /// Returns a reading of the znodes of all members, which begins when it is awaited.
+    /// Returns a future that reads the znodes of all members, and begins to do so when it is awaited.
     pub(crate) fn reading(&self) -> impl Future<Output = Result<QueueZnodes, Error>> + use<> {
         let context = self.context.clone();
         async move { read::read_all(&context).await }
@@ -325,15 +318,15 @@ impl QueueSession {
     }
 
     /// Writes to our own znode and creates the claim znode, both or neither, after the writes requested before. The claim
-    /// znode ends with the session.
+    /// znode is ephemeral. The answer is [`QueueEvent::Committed`] or [`QueueEvent::ClaimRefused`].
     pub(crate) fn claim(&self, data: Vec<u8>, sent_at: Moment) {
         let _receiver_gone = self.writes.send(QueueWrite::Claim(data, sent_at));
     }
 
     /// Confirms with a quorum that our znode exists, after the writes requested before. The same request checks whether our
-    /// claim still exists, or, if we have not claimed, whether the predecessor does.
-    pub(crate) fn renew(&self, predecessor: Option<Sequence>, sent_at: Moment) {
-        let _receiver_gone = self.writes.send(QueueWrite::Renew(predecessor, sent_at));
+    /// claim still exists, or, if we have not claimed, whether the znode `ahead` does.
+    pub(crate) fn renew(&self, ahead: Option<Sequence>, sent_at: Moment) {
+        let _receiver_gone = self.writes.send(QueueWrite::Renew(ahead, sent_at));
     }
 
     /// Removes finished tasks. If a task has panicked, the queue is unusable: that task may have watched our znode, and a
@@ -357,7 +350,7 @@ impl QueueSession {
     }
 }
 
-/// Removes finished tasks. Returns true if a task has panicked. The log line of the panic calls that task `what`.
+/// Removes finished tasks. Returns true if a task has panicked, and logs that, with `what` as the name of the task.
 pub(in crate::zookeeper) fn reap(tasks: [&mut JoinSet<()>; 2], what: &str) -> bool {
     let mut has_panicked = false;
     for tasks in tasks {
@@ -365,7 +358,7 @@ pub(in crate::zookeeper) fn reap(tasks: [&mut JoinSet<()>; 2], what: &str) -> bo
             if let Err(error) = done
                 && error.is_panic()
             {
-                error!(%error, "{what} died: starting over with another session");
+                error!(%error, "{what} panicked: starting over with another session");
                 has_panicked = true;
             }
         }

@@ -14,11 +14,11 @@ use std::collections::BTreeSet;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-/// The largest number of sequence numbers that are skipped in one transaction. Each takes a create and a delete, and so many
-/// of them fit into one request even if the path is long.
+/// The largest number of sequence numbers that are skipped in one transaction. Each takes a create and a delete, which
+/// contain the path, and servers limit the length of a request.
 const MAX_SKIPPED_AT_ONCE: usize = 100;
 
-/// The path of the first znode with a taken name that was found in this join; `None` before. It is logged once.
+/// The path of the first znode with a taken name that was found in this join; `None` before. Only that znode is logged.
 #[derive(Default)]
 pub(super) struct NameTaken(Option<String>);
 
@@ -29,13 +29,14 @@ impl NameTaken {
         let root = &context.settings.root;
         let (names, parent) = match connection.request(connection.client.get_children(root)).await {
             Ok(read) => read,
-            // If the error persists, the next create fails with it too, and reports the remedy.
+            // Not reported here: if the error persists, the next create fails with it too, and reports the remedy.
             Err(error) => {
                 debug!(%error, "cannot list the path to find the taken names");
                 return sleep(RETRY_DELAY).await;
             }
         };
         let next = next_number(&parent);
+        // The name with the last number is taken. To skip that number would overflow the counter.
         if next == Sequence::LAST {
             return refuse_sequence(context, connection, i64::from(next)).await;
         }
@@ -51,8 +52,8 @@ impl NameTaken {
             .count();
         let path = format!("{root}/{prefix}{next:010}");
         if count == 0 {
-            // The znode was deleted meanwhile, or the current server does not show it and is left. In both cases the next
-            // create tries again, so the result is not needed.
+            // The znode with the taken name was deleted meanwhile, or the current server does not show it and is left. In
+            // both cases the next create tries again, so the result is not needed.
             let _ignored = leave_if_znode_missing(connection, &path).await;
             return sleep(RETRY_DELAY).await;
         }

@@ -4,7 +4,7 @@ use super::QueueEvent;
 use super::context::{Context, leave_if_znode_missing};
 use super::list::{queue_names_and_index, sequences};
 use super::znode::{owner, token};
-use crate::zookeeper::client::{Connection, LeaveServerOutcome, is_server_answer};
+use crate::zookeeper::client::{Connection, is_server_answer};
 use ::zookeeper::{Error, Stat};
 use recipes::{Moment, Sequence, Ticket};
 
@@ -33,18 +33,21 @@ pub(crate) struct QueueZnodes {
     pub(crate) members: Vec<MemberZnode>,
 }
 
-/// Reads a member's znode, and sends it as an event. With `confirm`, or if the current server does not show the znode, a
-/// quorum must confirm whether the znode exists. The event repeats `sent_at`, the time of the member's request.
-pub(super) async fn read(context: &Context, member: Sequence, confirm: bool, sent_at: Moment) {
+/// Reads a member's znode, and sends it as an event. If the current server does not show the znode, asks a quorum whether it
+/// exists. The event repeats `sent_at`, the time of the member's request.
+pub(super) async fn read(context: &Context, member: Sequence, sent_at: Moment) {
     let path = context.path(member);
     let read = context.retry_until_answered(async |connection| {
-        if !confirm {
-            let read = connection.request(connection.client.get_data(&path)).await;
-            if !matches!(read, Err(Error::NoNode)) {
-                return read;
-            }
+        let read = connection.request(connection.client.get_data(&path)).await;
+        if !matches!(read, Err(Error::NoNode)) {
+            return read;
         }
-        read_confirmed(context, &connection, member).await
+        match leave_if_znode_missing(&connection, &path).await {
+            Ok(true) => Err(Error::Timeout),
+            Err(error) if !is_server_answer(&error) => Err(error),
+            // The znode is gone, or no other server can be asked, so the answer of this one has to do.
+            Ok(false) | Err(_) => Err(Error::NoNode),
+        }
     });
     let event = match read.await {
         // A znode that is not ephemeral is not a member's, so that member does not exist.
@@ -61,49 +64,6 @@ pub(super) async fn read(context: &Context, member: Sequence, confirm: bool, sen
     context.send_event(event);
 }
 
-/// Reads a znode, and confirms with a quorum that it exists, or that it does not. If the quorum contradicts the current
-/// server, that server is left.
-pub(super) async fn read_confirmed(
-    context: &Context,
-    connection: &Connection,
-    member: Sequence,
-) -> Result<(Vec<u8>, Stat), Error> {
-    let path = context.path(member);
-    // Both requests are sent now, so the servers answer them one right after the other.
-    let checked = connection.check(&path);
-    let read = connection.client.get_data(&path);
-    let (checked, read) = tokio::join!(checked, connection.request(read));
-    match (checked, read) {
-        (Err(Error::NoNode), read) => {
-            if let Ok((_, stat)) = read {
-                context.ignore_stale(connection, member, &stat);
-            }
-            Err(Error::NoNode)
-        }
-        (Err(error), _) if !is_server_answer(&error) => Err(error),
-        // The current server does not show the znode, but the check did not say that it is gone.
-        (Ok(()) | Err(_), Err(Error::NoNode)) => {
-            // The znode may have been deleted between the two requests, so check again.
-            match leave_if_znode_missing(connection, &path).await? {
-                LeaveServerOutcome::First | LeaveServerOutcome::Again => Err(Error::Timeout),
-                // No other server can be asked, so the answer of this one has to do.
-                LeaveServerOutcome::NotYet => Err(Error::NoNode),
-            }
-        }
-        // An error means that the check was refused: then only the read counts.
-        (Ok(()) | Err(_), read) => read,
-    }
-}
-
-/// Leaves the current server if it does not show this member's znode although a quorum confirms that the znode exists. The
-/// caller suspects such a server when a claim names a leader that may be missing in the listing.
-pub(super) async fn verify(context: &Context, member: Sequence) {
-    // The answer itself is not needed: if the server was left, later reads go to another server.
-    let _read = context
-        .retry_until_answered(async |connection| read_confirmed(context, &connection, member).await)
-        .await;
-}
-
 /// Reads the current znodes of all members, once: if a request is not answered, the whole reading fails.
 pub(super) async fn read_all(context: &Context) -> Result<QueueZnodes, Error> {
     let connection = context.session.connection().await;
@@ -118,7 +78,7 @@ pub(super) async fn read_all(context: &Context) -> Result<QueueZnodes, Error> {
     let read = read_short(&connection, &paths).await?;
     let mut non_ephemeral = vec![];
     for (sequence, read) in sequences.into_iter().zip(read) {
-        // Without a reading, the znode was deleted after the listing.
+        // `None`: the znode was deleted after the listing.
         let Some((data, stat)) = read else { continue };
         if owner(&stat).is_none() {
             non_ephemeral.push(sequence);

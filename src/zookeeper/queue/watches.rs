@@ -10,9 +10,9 @@
 //!    ahead, it polls the watch of our own znode again before it reports the event of that znode;
 //! 3. a watch ends with its connection. On the next connection, our own znode is read and watched before the znodes ahead.
 
-use super::context::{BROKEN, Context, leave_if_znode_missing, leave_stale_server};
+use super::context::{BROKEN, Context, leave_if_znode_missing, leave_if_znode_shown};
 use super::znode::{is_of_session, is_ours, owner, token};
-use crate::zookeeper::client::{Connection, LeaveServerOutcome, SessionHandle};
+use crate::zookeeper::client::{Connection, SessionHandle};
 use ::zookeeper::{Error, EventType, OneshotWatcher, Stat, WatchedEvent};
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -25,10 +25,9 @@ use tracing::warn;
 
 /// A request about a znode ahead of ours. It is answered by an [`AheadEvent`].
 pub(in crate::zookeeper) enum WatchRequest {
-    /// Watch the znode with this number, at this path. In an election, the znode that was watched before is no longer
-    /// watched.
+    /// Watch the znode with this number, at this path. In an election, this replaces the watch of the previous znode.
     Watch(Sequence, String),
-    /// Ask a quorum whether the watched znode with this number exists. Only an answer that it is gone is reported.
+    /// Ask a quorum whether the watched znode with this number exists. If it does, nothing is reported.
     Confirm(Sequence),
 }
 
@@ -38,8 +37,8 @@ pub(in crate::zookeeper) enum AheadEvent {
     /// The znode exists and is watched. In an election, it has this data, and the event is sent again after each change of
     /// the data. For a lock or barrier, the data is empty.
     Read { znode: Ticket, data: Vec<u8> },
-    /// The znode is gone, and its watch has ended. The token is that of the znode that was watched; `None` if no ephemeral
-    /// znode existed at the last read.
+    /// The znode is gone or does not belong to a member, or no server shows it. It is no longer watched. The token is that
+    /// of the znode that was watched; `None` if no read has found an ephemeral znode, or the last one found none.
     Gone { sequence: Sequence, token: Option<FencingToken> },
 }
 
@@ -53,7 +52,8 @@ pub(in crate::zookeeper) async fn watch(
 ) {
     let mut connections = context.session.clone();
     let mut ahead = ZnodesAhead::new(context.clone(), requests);
-    // An event of a znode ahead, which may be passed on only once our own znode is known to exist.
+    // An event of a znode ahead that came together with a notification about our own znode. It may be passed on only once
+    // our own znode is known to exist.
     let mut held_back = None;
     loop {
         // The watches set below are of this connection; `watch_all` notices when another replaces it.
@@ -86,7 +86,8 @@ enum WatchesEnd {
 }
 
 impl WatchesEnd {
-    /// Decides what follows a notification about our own znode. `event` is of a znode ahead and was not passed on yet.
+    /// Decides what follows a notification about our own znode. `event` is of a znode ahead and was not passed on yet. It is
+    /// dropped if our own znode is deleted.
     fn after_own_change(change: &WatchedEvent, event: Option<AheadEvent>) -> Self {
         match change.event_type {
             EventType::NodeDeleted => Self::OwnLost,
@@ -105,7 +106,8 @@ async fn watch_all(
     loop {
         tokio::select! {
             biased;
-            // The watches ended with their connection. Poll this first: the library panics if an ended watch is polled.
+            // The connection was replaced or lost, and the watches ended with it. Poll this first: the library panics if an
+            // ended watch is polled.
             () = connections.changed() => return WatchesEnd::ReadAgain(None),
             change = &mut *own => return WatchesEnd::after_own_change(&change, None),
             event = ahead.next_event() => {
@@ -119,12 +121,12 @@ async fn watch_all(
     }
 }
 
-/// Reads and watches our own znode. Returns `None` if it is gone or belongs to another session, or if an operator has
-/// written [`BROKEN`] into the znode of a lock or barrier.
+/// Reads and watches our own znode. Returns a future of the watch's notification; `None` if the znode is gone or belongs to
+/// another session, or if an operator has written [`BROKEN`] into the znode of a lock or barrier.
 ///
-/// In an election this sets a watch for children, which an ephemeral znode cannot have: so it fires only when the znode is
-/// deleted, and not at each of our own writes. We never write to the znode of a lock or barrier, so there the data is
-/// watched.
+/// In an election this sets a watch for children. An ephemeral znode cannot have children, so the watch fires only when the
+/// znode is deleted, and not at each of our own writes. We never write to the znode of a lock or barrier, so there the data
+/// is watched.
 async fn watch_own(context: &Context, ticket: Ticket) -> Option<BoxFuture<'static, WatchedEvent>> {
     let path = context.path(ticket.sequence);
     let read = context.retry_until_answered(async |connection| {
@@ -183,7 +185,7 @@ enum WatchRead {
     Exists(Vec<u8>, Stat, OneshotWatcher),
     /// The znode does not exist, as a quorum has confirmed.
     Gone,
-    /// A quorum says that the znode exists, but no known server shows it, so it cannot be watched.
+    /// A quorum says that the znode exists, but the servers that were tried do not show it, so it cannot be watched.
     NotShown,
 }
 
@@ -232,7 +234,7 @@ impl ZnodesAhead {
                 let context = self.context.clone();
                 let path = path.clone();
                 let confirmed = async move {
-                    if quorum_confirms(&context, &path).await {
+                    if confirm_exists(&context, &path).await {
                         WatchStep::Confirmed
                     } else {
                         WatchStep::Gone(sequence)
@@ -258,6 +260,7 @@ impl ZnodesAhead {
         self.steps.push(read.boxed());
     }
 
+    /// Handles the outcome of a pending request or watch. Returns an event if the outcome must be reported.
     fn on_step(&mut self, step: WatchStep) -> Option<AheadEvent> {
         match step {
             WatchStep::Read(sequence, read) => self.on_read(sequence, read),
@@ -266,6 +269,7 @@ impl ZnodesAhead {
                 self.read(sequence);
                 None
             }
+            // A notification of the deletion needs no confirmation: a server sends it when it applies the deletion.
             WatchStep::Changed(sequence, _) | WatchStep::Gone(sequence) => self.end_watch(sequence),
             WatchStep::Confirmed => None,
         }
@@ -277,8 +281,8 @@ impl ZnodesAhead {
             WatchRead::Exists(data, stat, watcher) => (data, stat, watcher),
             WatchRead::Gone => return self.end_watch(sequence),
             WatchRead::NotShown => {
-                // The znode is not proved to be gone. After a `Gone` event without a token, a standby does not lead at once
-                // by its lease, but only after a quorum has committed its claim.
+                // The znode is reported as gone although that is not proved. So leave out the token: without it, a standby
+                // does not lead at once by its lease, but only after a quorum has committed its claim.
                 watched.token = None;
                 return self.end_watch(sequence);
             }
@@ -293,13 +297,9 @@ impl ZnodesAhead {
             }
             return self.end_watch(sequence);
         }
-        // This server still shows a znode that a quorum says is deleted, so its watch would never fire.
-        if self.context.is_stale(sequence, &stat) {
-            return self.end_watch(sequence);
-        }
-        // If the token differs from that of the last read, the two reads showed different znodes with one number. ZooKeeper
-        // gives no number twice while our znode exists, so no quorum committed one of the two. Whichever that is, the znode of
-        // this read is ahead of ours, so it is watched.
+        // The token may differ from that of the last read: then the two reads showed different znodes with the same number.
+        // ZooKeeper gives no number twice while our znode exists, so a server is wrong about one of the two. The znode of
+        // this read is ahead of ours in either case, so watch it.
         let token = token(&stat);
         watched.token = Some(token);
         let changed = watcher.changed().map(move |change| WatchStep::Changed(sequence, change));
@@ -308,7 +308,7 @@ impl ZnodesAhead {
         Some(AheadEvent::Read { znode, data })
     }
 
-    /// Stops watching the znode. Returns the event that it is gone, if it was watched.
+    /// Stops watching the znode. Returns the event that the znode is gone; `None` if it was not watched any longer.
     fn end_watch(&mut self, sequence: Sequence) -> Option<AheadEvent> {
         let WatchedZnode { token, .. } = self.watched.remove(&sequence)?;
         Some(AheadEvent::Gone { sequence, token })
@@ -316,11 +316,10 @@ impl ZnodesAhead {
 }
 
 /// Reads a znode ahead and watches it. If the server does not show the znode, a quorum must confirm that the znode is gone,
-/// because the server may have lost it. (A notification of its deletion needs no such check.)
+/// because the server may have lost it.
 ///
 /// A lock or barrier does not need the data of znodes ahead, so it sets a watch for children, which an ephemeral znode
-/// cannot have: the watch fires only when the znode is deleted. A lock has no claim that would exclude a second holder, so
-/// its read is repeated until the server and a quorum agree.
+/// cannot have: the watch fires only when the znode is deleted.
 async fn read_and_watch(
     context: &Context,
     connection: &Connection,
@@ -335,6 +334,7 @@ async fn read_and_watch(
     };
     match read {
         Err(Error::NoNode) => {}
+        // Our session owns two znodes, and the member would wait for the end of its own session.
         Ok((_, stat, _)) if !context.is_lock_or_barrier && is_of_session(&stat, connection) => {
             warn!(
                 "{path} is ahead of our znode and owned by our own session: starting over with another session"
@@ -346,21 +346,22 @@ async fn read_and_watch(
         }
     }
     match leave_if_znode_missing(connection, path).await? {
-        LeaveServerOutcome::NotYet if !context.is_lock_or_barrier => Ok(WatchRead::NotShown),
-        // Read again, from another server if this one was left.
+        // There may be no other server. In an election, the wrong event that the znode is gone is safe, because a quorum
+        // would refuse the claim of a second leader.
+        false if !context.is_lock_or_barrier => Ok(WatchRead::NotShown),
+        // Read again, from another server if this one was left. A lock has no claim that would exclude a second holder, so
+        // it waits until the server and a quorum agree.
         _ => Err(Error::Timeout),
     }
 }
 
-/// Asks a quorum whether a znode exists. If it is gone, but the current server still shows it, leaves that server.
-async fn quorum_confirms(context: &Context, path: &str) -> bool {
+/// Returns true if a quorum says that the znode exists, and false if it is gone. If it is gone, but the current server still
+/// shows it, first leaves that server.
+async fn confirm_exists(context: &Context, path: &str) -> bool {
     let checked =
         context.retry_until_answered(async |connection| match connection.check(path).await {
             Err(Error::NoNode) => {
-                let stale = connection.request(connection.client.check_stat(path)).await?;
-                if stale.is_some() {
-                    leave_stale_server(&connection, path);
-                }
+                leave_if_znode_shown(&connection, path).await?;
                 Err(Error::NoNode)
             }
             checked => checked,

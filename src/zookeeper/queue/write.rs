@@ -1,8 +1,8 @@
 //! Carries out writes to our own znode, claims and renewals, in the order in which they were requested.
 
-use super::context::Context;
+use super::context::{Context, leave_if_znode_shown};
 use super::znode::is_ours;
-use super::{QueueEvent, claim};
+use super::{OtherClaim, QueueEvent, claim};
 use crate::zookeeper::client::{Connection, TransactionResult, is_server_answer};
 use ::zookeeper::{Error, Stat};
 use recipes::{Moment, Sequence, Ticket};
@@ -13,14 +13,15 @@ use tracing::warn;
 
 /// A write to our own znode, or a check of it, as [`super::QueueSession`] requests it.
 pub(super) enum QueueWrite {
-    /// We now own the znode with this ticket, so all later writes are for it.
+    /// We now own the znode with this ticket, so all later writes are for that znode.
     Joined(Ticket),
-    /// Writes the data to our znode. The moment, if any, is the time of the member's request: once the write is committed,
-    /// the lease may be counted from it.
+    /// Writes the data to our znode. The moment is the time of the member's request: once the write is committed, the lease
+    /// may be counted from that moment. Without a moment, the commit is not reported.
     Data(Vec<u8>, Option<Moment>),
-    /// Writes the data to our znode and creates the claim.
+    /// Writes the data to our znode and creates the claim. The moment is the time of the member's request.
     Claim(Vec<u8>, Moment),
-    /// Confirms with a quorum that our znode exists, and finds out whether this predecessor is gone.
+    /// Confirms with a quorum that our znode exists, and finds out whether this znode ahead is gone. The moment is the time
+    /// of the member's request.
     Renew(Option<Sequence>, Moment),
 }
 
@@ -39,19 +40,20 @@ struct OwnZnode {
     ticket: Ticket,
     /// Our last write; `None` before the first.
     last: Option<LastWrite>,
-    /// True once a quorum has acknowledged our claim.
+    /// True once a quorum has acknowledged our claim, until a renewal finds that the claim is gone.
     is_claimed: bool,
     /// The version of the znode's data at the last renewal, in an election that is shared with another client. There,
     /// members do not write to their znodes, so a different version means that another client did.
     known_version: i32,
 }
 
-/// The znode that a renewal checks in addition to our own.
+/// The znode that a renewal checks in the same transaction as our own.
 #[derive(Clone, Copy)]
 enum RenewalCheck {
     Nothing,
     Claim,
-    Predecessor(Sequence),
+    /// A znode ahead of ours. The moment is the time of the member's request.
+    Ahead(Sequence, Moment),
 }
 
 /// Carries out the writes one after the other: no write is sent before the outcome of the previous one is known.
@@ -65,7 +67,7 @@ pub(super) async fn write_in_order(
             own_znode = Some(OwnZnode { ticket, last: None, is_claimed: false, known_version: 0 });
             continue;
         }
-        // Without a znode, the write is dropped: the loss of the znode has been reported.
+        // We have no znode: an earlier write has found that it is lost, and has reported that. So drop this write.
         let Some(ours) = &mut own_znode else { continue };
         match ours.carry_out(&context, write).await {
             Ok(Some(event)) => context.send_event(event),
@@ -88,8 +90,8 @@ impl OwnZnode {
     ) -> Result<Option<QueueEvent>, ZnodeLost> {
         let (stat, data, sent_at) = match write {
             QueueWrite::Joined(_) => unreachable!("handled by write_in_order"),
-            QueueWrite::Renew(predecessor, sent_at) => {
-                return self.renew(context, predecessor, sent_at).await.map(Some);
+            QueueWrite::Renew(ahead, sent_at) => {
+                return self.renew(context, ahead, sent_at).await.map(Some);
             }
             QueueWrite::Data(data, sent_at) => {
                 (set_data(context, self.ticket, &data).await?, data, sent_at)
@@ -100,8 +102,8 @@ impl OwnZnode {
                         self.is_claimed = true;
                         (stat, data, Some(sent_at))
                     }
-                    claim::ClaimOutcome::OwnedByOther(data) => {
-                        return Ok(Some(QueueEvent::ClaimRefused { claimed: Some(data), sent_at }));
+                    claim::ClaimOutcome::OwnedByOther(claim) => {
+                        return Ok(Some(QueueEvent::ClaimRefused { claim, sent_at }));
                     }
                 }
             }
@@ -114,13 +116,13 @@ impl OwnZnode {
     async fn renew(
         &mut self,
         context: &Context,
-        predecessor: Option<Sequence>,
+        ahead: Option<Sequence>,
         sent_at: Moment,
     ) -> Result<QueueEvent, ZnodeLost> {
-        let also_checked = match predecessor {
-            // After a claim this member leads, so it has no predecessor to check.
+        let also_checked = match ahead {
+            // After a claim this member leads, so no znode ahead is to be checked.
             _ if self.is_claimed => RenewalCheck::Claim,
-            Some(predecessor) => RenewalCheck::Predecessor(predecessor),
+            Some(ahead) => RenewalCheck::Ahead(ahead, sent_at),
             None => RenewalCheck::Nothing,
         };
         let mut version = check(context, self.ticket, also_checked).await?;
@@ -128,11 +130,11 @@ impl OwnZnode {
             // Without our claim, a quorum would commit the claim of another member, so this member must not lead.
             self.is_claimed = false;
             warn!("{} is gone: a client has deleted it", context.claim_path());
-            return Ok(QueueEvent::ClaimRefused { claimed: None, sent_at });
+            return Ok(QueueEvent::ClaimRefused { claim: OtherClaim::OursDeleted, sent_at });
         }
         if version.is_none() {
-            // The predecessor is gone, which its watch reports. The failed check proves nothing about our own znode, so
-            // repeat it without the predecessor.
+            // The check of the znode ahead failed. If that znode is gone, its disappearance is reported by itself. A failed
+            // transaction proves nothing about our own znode, so check that alone.
             version = check(context, self.ticket, RenewalCheck::Nothing).await?;
         }
         let version = version.expect("a check of our znode alone has a version");
@@ -149,8 +151,8 @@ impl OwnZnode {
         Ok(QueueEvent::Committed { sent_at })
     }
 
-    /// Warns if another client has written to our znode since the last renewal. The data of that client stays: another write
-    /// would trigger the one-shot watch of the contender behind us, as the first did.
+    /// Warns if another client has written to our znode since the last renewal. The data of that client stays, because each
+    /// write uses up the one-shot watch of the contender behind us.
     fn note_version(&mut self, context: &Context, version: i32) {
         let previous = std::mem::replace(&mut self.known_version, version);
         if previous != version {
@@ -181,7 +183,7 @@ async fn set_data(context: &Context, ticket: Ticket, data: &[u8]) -> Result<Stat
 }
 
 /// Returns the stat of our znode; fails with [`Error::NoNode`] if the path has no znode, or one that is not ours. Call this
-/// before a write is repeated: while there was no connection, another member's znode may have replaced ours at this path.
+/// before a write is repeated: since the first attempt, another member's znode may have replaced ours at this path.
 pub(in crate::zookeeper) async fn still_ours(
     context: &Context,
     connection: &Connection,
@@ -197,7 +199,7 @@ pub(in crate::zookeeper) async fn still_ours(
 
 /// Checks through a quorum, in one transaction, that our znode and the one in `also_checked` exist. A stat that is sent
 /// right behind the transaction confirms that the znode at our path is still ours. Returns the version of our znode's data;
-/// `None` if the transaction failed because the other znode is gone, or because we may not check the predecessor's.
+/// `None` if the transaction failed because the other znode is gone, or because we may not check the one ahead.
 async fn check(
     context: &Context,
     ticket: Ticket,
@@ -207,7 +209,7 @@ async fn check(
     let other_path = match also_checked {
         RenewalCheck::Nothing => None,
         RenewalCheck::Claim => Some(context.claim_path()),
-        RenewalCheck::Predecessor(predecessor) => Some(context.path(predecessor)),
+        RenewalCheck::Ahead(ahead, _) => Some(context.path(ahead)),
     };
     let checked = context.retry_until_answered(async |connection| {
         let renewal = async {
@@ -225,15 +227,19 @@ async fn check(
                 (TransactionResult::Done(_), _) => {}
                 // The check of our own path failed.
                 (TransactionResult::Failed { at: 0, error }, _) => return Err(error),
-                (TransactionResult::Failed { error, .. }, RenewalCheck::Predecessor(ahead)) => {
-                    if error == Error::NoNode {
-                        ignore_if_stale(context, &connection, ahead).await?;
+                (TransactionResult::Failed { error, .. }, RenewalCheck::Ahead(ahead, sent_at)) => {
+                    if error == Error::NoNode
+                        && leave_if_znode_shown(&connection, &context.path(ahead)).await?
+                    {
+                        // No notification follows at this server, and no other was found, so report it here.
+                        context.send_event(QueueEvent::MemberGone { member: ahead, sent_at });
                     }
                     return Ok(None);
                 }
+                // The claim is gone.
                 (TransactionResult::Failed { error: Error::NoNode, .. }, _) => return Ok(None),
-                // Any other error does not prove that the claim is gone: a client may have revoked our permission to read
-                // it.
+                // The claim was checked, and any other error does not prove that it is gone: a client may have revoked our
+                // permission to read it.
                 (TransactionResult::Failed { error, .. }, _) => return Err(error),
             }
             match stat? {
@@ -247,22 +253,9 @@ async fn check(
     checked.await.map_err(|_| ZnodeLost)
 }
 
-/// Handles a predecessor that a quorum says is gone: if the current server still shows it, it is ignored from now on. That
-/// server has already applied all that was committed before the quorum's answer, so it would go on showing the znode.
-async fn ignore_if_stale(
-    context: &Context,
-    connection: &Connection,
-    predecessor: Sequence,
-) -> Result<(), Error> {
-    let path = context.path(predecessor);
-    if let Some(stat) = connection.request(connection.client.check_stat(&path)).await? {
-        context.ignore_stale(connection, predecessor, &stat);
-    }
-    Ok(())
-}
-
-/// Gives up the session if `answer` says that the servers deny us access to our own znode, because our identity or the
-/// znode's ACL has changed. Only the end of the session can remove the znode then.
+/// Gives up the session, and never returns, if `answer` says that the servers deny us access to our own znode, because our
+/// identity or the znode's ACL has changed. Only the end of the session can remove the znode then. Otherwise, returns
+/// `answer`.
 pub(in crate::zookeeper) async fn give_up_if_no_auth<T>(
     context: &Context,
     path: &str,

@@ -36,11 +36,11 @@ pub(super) struct LoggedEvent {
     /// When the member handled the event.
     pub(super) handled_at: Moment,
     pub(super) level: Level,
-    /// The reason why this member's lease ran out; `None` unless it ran out before the event.
+    /// The reason why this member's lease ran out, if that happened before the event; otherwise `None`.
     pub(super) lapse: Option<String>,
     /// The changes of the leader that followed.
     pub(super) changes: Vec<Change>,
-    /// When this member's lease ended, if it ran out before the event.
+    /// When this member's lease ended, if that happened before the event; otherwise `None`.
     pub(super) lapsed_at: Option<SystemTime>,
     /// An additional line at the error level, about a problem on which an operator should act now.
     pub(super) error: Option<&'static str>,
@@ -57,7 +57,8 @@ struct Fields<'a> {
     token: Option<FencingToken>,
 }
 
-// Logs one line at this level. A macro, because the arguments are evaluated only if the log's level shows the line.
+// Logs one line at this level. A macro and not a function, so that the arguments are evaluated only if the log's level shows
+// the line.
 macro_rules! line {
     ($level:ident, $event:expr, $log:expr, $fields:expr, $message:expr) => {
         $level!(
@@ -113,7 +114,7 @@ impl EventLog {
         }
     }
 
-    /// Keeps an event until [`Self::write`] logs it.
+    /// Keeps an event until [`Self::write`] logs it, after the actions that followed are performed.
     pub(super) fn record(&mut self, event: LoggedEvent) {
         self.recorded = Some(event);
     }
@@ -180,7 +181,8 @@ impl LoggedEvent {
     }
 }
 
-/// Describes a change of the leader, as this member sees it. `lapsed_at` is when this member's own lease ran out, if it did.
+/// Describes a change of the leader, as this member sees it. `lapsed_at` is when this member's own lease ran out, if that
+/// ended its leadership.
 fn change_message(change: &Change, lapsed_at: Option<SystemTime>) -> String {
     match (change.kind, &change.view()) {
         (ChangeKind::LostLeadership, _) => {
@@ -198,6 +200,7 @@ fn change_message(change: &Change, lapsed_at: Option<SystemTime>) -> String {
         }
         (ChangeKind::LeaderChanged, View::This(leader)) => format!("leads on: {leader}"),
         (ChangeKind::LeaderChanged, View::Other(leader)) => format!("follows: {leader}"),
+        // Only `LeaderLost` comes without a leader: the second alternative never happens.
         (ChangeKind::LeaderLost, _) | (_, View::NoLeader) => "knows no leader".into(),
     }
 }

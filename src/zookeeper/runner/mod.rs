@@ -85,7 +85,7 @@ pub async fn run(
 #[derive(Default)]
 pub struct ResumeState {
     pub file: Option<Arc<SessionFile>>,
-    /// The session of the previous process, while it is neither resumed nor closed.
+    /// The session of the previous process, until this process begins to resume or to close it.
     pub former: Option<SavedSession>,
 }
 
@@ -96,17 +96,17 @@ struct Runner {
     clock: Clock,
     publisher: StatusPublisher,
     credentials: Arc<Credentials>,
-    /// The state of the connection to ZooKeeper, as sessions and requests publish it.
+    /// Receives the state of the connection to ZooKeeper, which sessions and requests publish.
     link: watch::Receiver<ConnectionState>,
     /// The channels by which each session reports problems and measurements.
     reports: Reports,
     /// The current session; `None` while there is none.
     session: Option<ElectionSession>,
-    /// The previous session, if it may still be alive.
+    /// The previous session, if it may still be alive; `None` once the next session has been opened, which closes it.
     unclosed: UnclosedSession,
     /// The session file, and the session of the previous process.
     resume: ResumeState,
-    /// The record of the current session that was last saved for the next process.
+    /// The record of the current session that was last saved for the next process; `None` while there is no session.
     saved_record: Option<SessionRecord>,
     /// The term that the previous process began and this one continues.
     resumed_term: Option<FencingToken>,
@@ -140,7 +140,7 @@ struct Runner {
     reconnected_at: Moment,
     /// The session whose lease was last logged, and its timeout.
     logged_session: Option<(SessionId, Duration)>,
-    /// True if the last event was the loss of our znode, which a client has deleted.
+    /// True if the last event was the loss of our znode, although our session is alive: a client has deleted the znode.
     ticket_was_lost: bool,
     /// True if the last event ended this member's leadership.
     term_has_ended: bool,
@@ -149,7 +149,7 @@ struct Runner {
 }
 
 impl Runner {
-    /// Runs the loop until the process ends. Returns true if the member has certainly left the queue.
+    /// Runs the loop until `stop` is received. Returns true if the member has certainly left the queue.
     ///
     /// The order of the steps matters:
     ///
@@ -230,7 +230,8 @@ impl Runner {
     /// ended, removes the session file and returns true: this member has certainly left the queue.
     async fn leave(mut self) -> bool {
         let mut has_left = self.unclosed.is_none();
-        // A member that never joined, because it was never healthy, has not resumed the previous session.
+        // If this member never opened a session, for example because it was never healthy, it has not resumed the previous
+        // process's session.
         if let Some(former) = self.resume.former.take() {
             has_left &= self.close_former_session(&former).await.is_none();
         }
@@ -246,8 +247,8 @@ impl Runner {
         claims && self.standing.acquired_by().is_some()
     }
 
-    /// Sends the requests of the member's actions. If one of them ends the session, leaves all of them for later, because
-    /// the member's new state must be published before the session ends.
+    /// Sends the requests of the member's actions. If one of the actions ends the session, leaves all actions in
+    /// `self.actions`, because the member's new state must be published before the session ends.
     async fn send_requests(&mut self) {
         if self.actions.is_empty() || self.actions.iter().any(Action::ends_session) {
             return;
@@ -291,15 +292,18 @@ impl Runner {
         });
     }
 
-    /// Returns the predecessor's token if the predecessor has the same id as this member.
-    pub(super) fn same_id(&self) -> Option<FencingToken> {
+    /// Returns the predecessor's token if the predecessor has the same id as this member; otherwise `None`.
+    pub(super) fn token_of_same_id_predecessor(&self) -> Option<FencingToken> {
         let id = &self.standing.profile().id;
+        // The session may still have the read of an earlier predecessor.
         let ahead = self.session.as_ref()?.predecessor_with_id(id)?;
         if Some(ahead.sequence) == self.standing.predecessor() { Some(ahead.token) } else { None }
     }
 
-    /// Begins to close the session if [`Self::send_requests`] has left actions, because these end it: an action to open
-    /// another session also means that the current one is lost. The returned future completes when the session has ended.
+    /// Begins to close the session if [`Self::send_requests`] has left actions, because those end the session. (An action to
+    /// open another session without one to close the current one means that the current one is lost. It is closed all the
+    /// same, because it may still be alive.) The returned future completes when the session has ended, or after a limit, as
+    /// in [`ElectionSession::close`].
     async fn begin_closing_session(
         &mut self,
     ) -> Option<impl Future<Output = UnclosedSession> + use<>> {
@@ -314,7 +318,8 @@ impl Runner {
         Some(session.close().await)
     }
 
-    /// Drops the state of the closed session, if the actions have ended it, and opens another one if an action asks for it.
+    /// Drops the state of the closed session, if [`Self::send_requests`] has left actions, because those have ended it. Then
+    /// opens another session if an action asks for it.
     fn forget_session_and_open_another(&mut self) {
         let actions = std::mem::take(&mut self.actions);
         if actions.is_empty() {
@@ -349,8 +354,9 @@ impl Runner {
             Some(ElectionSession::open(&self.settings, own_id, session, unclosed, reports));
     }
 
-    /// Answers the callers of commands. The answer is false if the command ended the session and ZooKeeper has not confirmed
-    /// the end, so that the session may still be alive.
+    /// Answers the callers of commands. The answer is false if the command ended the session for good, and ZooKeeper has not
+    /// confirmed the end, so that the session may still be alive. If the member has opened another session, which closes the
+    /// previous one, the answer is always true.
     fn answer_commands(&mut self) {
         for caller in self.waiting_callers.drain(..) {
             caller.send(self.unclosed.is_none());
@@ -366,7 +372,7 @@ impl Runner {
     /// 4. requests of callers, such as the HTTP API;
     /// 5. a change of the connection, which has to be published.
     ///
-    /// Returns `None` if the member need not be stepped, so that the loop only publishes.
+    /// Returns `None` if the member has no event to handle, so that the loop only publishes.
     async fn next_event(&mut self, stop: &mut oneshot::Receiver<()>) -> Option<Event> {
         let wake_at = self.member.wake_at();
         let latest = self.clock.now().after(LONGEST_WAIT);
@@ -467,9 +473,10 @@ impl Runner {
         let waits_outside = matches!(event, Event::QueueRead(_))
             && self.standing.ticket().is_none()
             && self.actions.is_empty();
-        let is_routine =
-            waits_outside || is_routine(&event, &self.actions) || self.repeats_refusal(&event, now);
-        // A routine event never ends a lease, so no lapse is hidden at this level.
+        let repeats_refusal = self.note_refusal(&event, now);
+        let is_routine = waits_outside || is_routine(&event, &self.actions) || repeats_refusal;
+        // A routine event does not end a term. So if the lease has run out, the event that ends the term is still logged as
+        // a warning.
         let level = if is_routine {
             Level::DEBUG
         } else if lapsed {
@@ -505,6 +512,7 @@ impl Runner {
     fn note_event(&mut self, event: &Event, now: Moment) {
         match event {
             Event::Session(SessionEvent::Resumed { .. }) => self.reconnected_at = now,
+            // With another owner of the claim, an earlier refusal because of an unknown client no longer counts.
             Event::ClaimRefused { holder, .. } => {
                 self.refused_by_unknown = match holder {
                     ClaimOwner::Unknown => self.standing.ticket(),
@@ -514,7 +522,7 @@ impl Runner {
             Event::Committed { sent_at }
             | Event::HeadRead { sent_at, .. }
             | Event::HeadGone { sent_at, .. } => {
-                // Only the time since the last reconnection counts: before that, the request did not wait for a server.
+                // Only the time since the last reconnection counts: before that, no server could have answered.
                 let waiting_since = (*sent_at).max(self.reconnected_at);
                 self.is_slow = now.since(waiting_since) > self.member.heartbeat();
             }
@@ -561,10 +569,10 @@ impl Runner {
         self.saved_record = record;
     }
 
-    /// Returns true if the event belongs to a claim that was repeated soon after a refusal was logged. Such an event is
-    /// logged only at the debug level: while a server does not show the leader, a member repeats its claim at each
-    /// heartbeat. Otherwise, if the event is a refusal, notes the time, because this refusal is logged.
-    fn repeats_refusal(&mut self, event: &Event, now: Moment) -> bool {
+    /// Returns true if the event belongs to a claim that was repeated soon after a refusal was logged, so that the event is
+    /// logged only at the debug level: while a server does not show the leader, a member reads the queue and repeats its
+    /// claim at each heartbeat. Notes the time of each refusal that is logged above that level.
+    fn note_refusal(&mut self, event: &Event, now: Moment) -> bool {
         let is_refusal = matches!(event, Event::ClaimRefused { .. });
         let was_logged_lately =
             self.refusal_logged_at.is_some_and(|at| now < at.after(QUIET_AFTER_REFUSAL));

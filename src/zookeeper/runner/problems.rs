@@ -16,7 +16,8 @@ const MIN_SESSION_TICKS: u32 = 2;
 const MAX_SESSION_TICKS: u32 = 20;
 
 impl Runner {
-    /// Returns the current problems, given this state of the connection. The text of a problem is empty if its kind says all.
+    /// Returns the current problems, given this state of the connection. A problem has an empty text if `http/problems.rs`,
+    /// which shows the problems, writes that text itself.
     pub(super) fn current_problems(&self, link: &ConnectionState) -> Vec<(ProblemKind, String)> {
         let paused = self.standing.is_paused().then(String::new);
         let unhealthy = self.standing.is_unhealthy().then(String::new);
@@ -27,9 +28,10 @@ impl Runner {
             None => None,
         };
         let now = self.clock.now();
-        let same_id = DuplicateId::find(&self.standing, self.same_id(), &self.counters, now);
-        let text = same_id.map(|same_id| same_id.to_string());
-        let (earlier_life, duplicate_id) = match same_id {
+        let same_id = self.token_of_same_id_predecessor();
+        let duplicate = DuplicateId::find(&self.standing, same_id, &self.counters, now);
+        let text = duplicate.map(|duplicate| duplicate.to_string());
+        let (earlier_life, duplicate_id) = match duplicate {
             Some(DuplicateId::MayBeEarlierLife { .. }) => (text, None),
             _ => (None, text),
         };
@@ -120,6 +122,7 @@ impl Runner {
     /// the queue. Returns `None` if there is no such znode.
     fn unknown_znode_ahead(&self) -> Option<String> {
         if self.standing.predecessor().is_none() {
+            // No znode of the queue is ahead, so only the claim can be an unknown client's.
             let ticket = self.standing.ticket()?;
             let is_leader = self.standing.acquired_by().is_some();
             if is_leader || self.refused_by_unknown != Some(ticket) {
@@ -174,7 +177,7 @@ impl Runner {
         }
         Some(format!(
             "the servers grant no session shorter than {granted:?}, and {requested:?} was asked for: a member that dies is noticed \
-             later, and leases are as short as asked. Raise zookeeper.session_timeout to {granted:?}"
+             later, but leases do not get longer than with the requested one. Raise zookeeper.session_timeout to {granted:?}"
         ))
     }
 

@@ -1,9 +1,9 @@
 //! The shared configuration: one znode for each name below a path, in the session of the locks.
 //!
-//! - `watching`: keeps the known state of one name up to date. `reading`: one reading of it.
-//! - `writing`: one write.
+//! - `watching`: keeps the known state of one name up to date. `reading`: reads one name once.
+//! - `writing`: carries out one write.
 //!
-//! Each name has one watch, however many clients watch it, and keeps the watch for some time after the last client has
+//! Each name has one watch, however many clients use the name, and keeps that watch for some time after the last client has
 //! gone. The session must stay open while a name is watched, and while a value exists that ends with the session.
 //! [`SharedConfig::needs_session`] reports that to the runner of the locks.
 
@@ -36,10 +36,11 @@ use tracing::error;
 /// A name is watched for this long after its last client has gone, because clients often come back.
 const FORGET_AFTER: Duration = Duration::from_secs(10);
 
-/// The number of values that are read at the same time. Each has up to a megabyte.
+/// The number of values that are read at the same time. A value has up to a megabyte, which is counted in the memory budget
+/// only after it was read.
 const READS_MAX: usize = 4;
 
-/// How long to wait for a connection.
+/// How long a write, a confirmation of a version or a listing of the names waits for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The number that stands for any version in a request to ZooKeeper.
@@ -72,7 +73,7 @@ struct ConfigContext {
     sessions: CurrentSession,
     clock: Clock,
     budget: ByteBudget,
-    /// Limits the values that are read at the same time, because the size of a value is known only after it was read.
+    /// The permits to read values, [`READS_MAX`] in all.
     reads: Arc<Semaphore>,
     meter: Arc<ConfigMeter>,
     /// The last reading of all names, which answers all requests for a second.
@@ -122,7 +123,7 @@ impl SharedConfig {
         !self.names.is_empty() || !self.requests.is_empty()
     }
 
-    /// Returns the current session, for others that read over it.
+    /// Returns a receiver of the current session, for others that read over it.
     pub(super) fn sessions(&self) -> CurrentSession {
         self.shared.sessions.clone()
     }
@@ -141,7 +142,7 @@ impl SharedConfig {
                 if ended.is_err_and(|error| error.is_panic()) {
                     error!("the task that watches a value panicked; restarting it");
                 }
-                self.forget_unused();
+                self.forget_or_rewatch_ended();
             }
             // If the task panicked, its answer channel is closed, which the requester notices.
             Some(_) = self.requests.join_next() => {}
@@ -171,22 +172,23 @@ impl SharedConfig {
         }
     }
 
-    /// Returns a handle to this name, and starts to watch the name unless it is watched already.
+    /// Returns a handle to this name, and starts to watch the name unless it is watched already. Fails if too many other
+    /// names are in use.
     fn watch(&mut self, name: ConfigName) -> Result<WatchedValue, TooMany> {
         if let Some(WatchedName { known, questions, .. }) = self.names.get(&name) {
             return Ok(WatchedValue { known: known.subscribe(), questions: questions.clone() });
         }
         if self.names.len() >= NAMES_MAX {
-            // Stop watching a name that has no clients any longer, to make room.
+            // To make room, forget a name at once that would be forgotten soon.
             let unused = self.names.iter().find(|(_, watched)| is_unused(&watched.known));
             let unused = unused.map(|(name, _)| name.clone()).ok_or(TooMany)?;
             self.forget(&unused);
         }
-        let (known, first) = watch::channel(ValueState::default());
+        let (known, receiver) = watch::channel(ValueState::default());
         let known = Arc::new(known);
         let questions = Arc::new(watch::Sender::new(0));
         let task = self.spawn_watch(&name, &known, &questions);
-        let watched = WatchedValue { known: first, questions: questions.clone() };
+        let watched = WatchedValue { known: receiver, questions: questions.clone() };
         self.names.insert(name, WatchedName { known, questions, task });
         self.shared.meter.watched.set(self.names.len().try_into().unwrap_or(i64::MAX));
         Ok(watched)
@@ -211,8 +213,9 @@ impl SharedConfig {
         })
     }
 
-    /// Forgets the names whose task has ended. A name that was requested since, or whose task panicked, is watched again.
-    fn forget_unused(&mut self) {
+    /// Handles the names whose task has ended: forgets those that are still unused. A name that is used, because a client
+    /// has requested it since or because the task panicked, is watched again.
+    fn forget_or_rewatch_ended(&mut self) {
         let ended = self.names.iter().filter(|(_, watched)| watched.task.is_finished());
         let ended: Vec<_> = ended.map(|(name, _)| name.clone()).collect();
         for name in ended {
@@ -256,20 +259,21 @@ impl SharedConfig {
             if let Some(mut watched) = watched
                 && result != REFUSED
             {
-                // While the value may belong to this session, the session must stay open. Read the value to find out; if
-                // this fails, the task that watches the value reads it again.
+                // The value may now belong to this session, which must then stay open. This handle keeps the name in use
+                // until a reading has shown the owner. If that reading fails, the task that watches the name reads again.
                 let _result = watched.read_now().await;
             }
         });
     }
 }
 
-/// Returns true if no client watches this name, and the value does not end with the session that has read it.
+/// Returns true if no client uses this name, and its value, if it has one, is not an ephemeral one of our own session: our
+/// session must stay open while such a value exists.
 fn is_unused(known: &watch::Sender<ValueState>) -> bool {
     known.receiver_count() == 0 && !known.borrow().is_own()
 }
 
-/// Waits until no client has used this name for a while.
+/// Waits until this name has no client, and is unused [`FORGET_AFTER`] later.
 async fn until_unused(known: &watch::Sender<ValueState>) {
     loop {
         known.closed().await;
@@ -280,10 +284,11 @@ async fn until_unused(known: &watch::Sender<ValueState>) {
     }
 }
 
-/// The metrics label of a write whose condition was not met, or which the servers refused.
+/// The metrics label of a write that certainly was not carried out, because its condition was not met or the servers refused
+/// it.
 const REFUSED: &str = "refused";
 
-/// Returns the metrics label of this outcome.
+/// Returns the metrics label of this outcome: `failed` without an answer of the servers.
 fn result_label(written: &Result<WriteOutcome, WriteError>) -> &'static str {
     match written {
         Ok(_) => "done",
@@ -337,8 +342,11 @@ impl ConfigContext {
         refusal(connection, self.settings.acl, path, error).await
     }
 
-    /// Returns true if a quorum confirms that the value has this version, or with `None`, that it does not exist. If the
-    /// quorum denies that, leaves the current server in case it still shows that state.
+    /// Returns true if a quorum confirms that the value has this version, or with `None`, that it does not exist. Returns
+    /// false if the quorum denies that. Then, if the current server still shows what the quorum denies, leaves that server.
+    ///
+    /// # Errors
+    /// Why the quorum could not be asked, for operators.
     async fn has_version(&self, name: &ConfigName, version: Option<i32>) -> Result<bool, String> {
         let connection = self.connection().await.ok_or("not connected to ZooKeeper")?;
         let path = self.path_of(name);
@@ -355,8 +363,8 @@ impl ConfigContext {
             }
             Err(error) => return Err(in_words(&error)),
         }
-        // After the quorum's answer, a server shows everything that was committed before that answer. If it still shows the
-        // version that the quorum has just denied, it has lost a transaction.
+        // The server that passed on the quorum's answer has applied everything that was committed before. If it still shows
+        // the version that the quorum has just denied, it has lost a transaction.
         let shown = connection.request(connection.client.check_stat(&path)).await;
         let shown = shown.map_err(|error| in_words(&error))?;
         if shown.map(|stat| stat.version) == version {

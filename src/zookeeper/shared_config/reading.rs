@@ -8,7 +8,7 @@ use ::zookeeper::{Error, OneshotWatcher, Stat};
 /// The number of attempts to read a name that others create and delete meanwhile.
 const ATTEMPTS: usize = 8;
 
-/// Reads a name, and watches it from just before the reading.
+/// Reads a name, and watches it from just before the reading. Fails with `Timeout` if the name must be read again.
 pub(super) async fn read_and_watch(
     connection: &Connection,
     path: &str,
@@ -33,8 +33,8 @@ pub(super) async fn read_and_watch(
     }
 }
 
-/// Asks the current server, after a sync, whether `reading` is still current. Returns the index up to which that is known,
-/// or `None` if the reading is outdated. This is cheaper than to read the value again for each question.
+/// Asks the current server, after a sync, whether `reading` is still current. Returns the index up to which the reading is
+/// known to be current, or `None` if it is outdated. This is cheaper than to read the value again for each question.
 pub(super) async fn current_as_of(
     connection: &Connection,
     path: &str,
@@ -53,6 +53,7 @@ pub(super) async fn current_as_of(
     match (stat?, &reading.value) {
         (Some(stat), Some(_)) => {
             let index = stat.mzxid.cast_unsigned();
+            // Another index: the value was changed, or deleted and created again.
             Ok(if index == reading.index { Some(index) } else { None })
         }
         // The name is still absent, at least up to the last change in its parent.
@@ -66,9 +67,9 @@ fn present(data: Vec<u8>, stat: &Stat) -> ValueReading {
     ValueReading { index: stat.mzxid.cast_unsigned(), value: Some(value) }
 }
 
-/// Returns the reading of a name that does not exist. The index of this reading is that of the last change in the parent. It
-/// must not be smaller than the index of the name's deletion, and must be smaller than the index of the name's next
-/// creation, so the parent must not change while this is checked.
+/// Returns the reading of a name that does not exist. Its index is the zxid of the last creation or deletion in the parent.
+/// That index must not be smaller than the zxid of the name's deletion, and must be smaller than that of the name's next
+/// creation. So reads the index before and after a check that the name does not exist: the two must be the same.
 async fn absent(connection: &Connection, path: &str) -> Result<ValueReading, Error> {
     for _ in 0..ATTEMPTS {
         let index = last_change_above(connection, path).await?;
@@ -80,11 +81,11 @@ async fn absent(connection: &Connection, path: &str) -> Result<ValueReading, Err
             return Ok(ValueReading { index, value: None });
         }
     }
-    // The parent changes often. After a `Timeout`, the caller reads the name again.
+    // The name exists again, or the parent changes too often. After a `Timeout`, the caller reads the name again.
     Err(Error::Timeout)
 }
 
-/// Returns the zxid of the transaction that last created or deleted a child of the nearest existing ancestor.
+/// Returns the zxid of the transaction that last created or deleted a child of the path's nearest existing ancestor.
 async fn last_change_above(connection: &Connection, path: &str) -> Result<u64, Error> {
     let mut path = path;
     while let Some((above, _)) = path.rsplit_once('/') {

@@ -95,8 +95,9 @@ impl Watching {
         }
     }
 
-    /// Reads the name. If the reading is older than the known one, the server may lag, so the name is read again after the
-    /// answer of a quorum.
+    /// Reads the name, and watches it. If the reading is older than the known one, the server may lag, so the name is read
+    /// again after the answer of a quorum. The second reading counts even if it is older too, for example because ZooKeeper
+    /// has lost its data.
     async fn read(&self, connection: &Connection) -> Result<(ValueReading, OneshotWatcher), Error> {
         let read = read_and_watch(connection, &self.path).await?;
         let known = self.known.borrow().reading.as_ref().map(|known| known.index);
@@ -119,7 +120,8 @@ impl Watching {
         Some(reading)
     }
 
-    /// Publishes a reading that answers the question with this number, and all before it.
+    /// Publishes a reading that answers the question with this number, and all questions before that. If the value has not
+    /// changed, keeps the known reading, and publishes only that it is still current.
     fn publish(&self, reading: ValueReading, number: u64, connection: &Connection) {
         let session = Some(SessionId(connection.client.session_id().0));
         self.known.send_modify(|known| {
@@ -135,7 +137,8 @@ impl Watching {
         });
     }
 
-    /// Publishes why a reading failed, if the servers refused it. Otherwise the next reading may succeed, so clients wait.
+    /// Publishes why a reading failed, if the servers refused it. Publishes nothing if no answer came: the next reading may
+    /// succeed, so clients wait for that.
     async fn report_failure(&self, connection: &Connection, number: u64, error: &Error) {
         if !is_server_answer(error) {
             return debug!(%error, "{} is not read yet", self.path);
@@ -144,7 +147,8 @@ impl Watching {
         self.publish_problem(number, problem);
     }
 
-    /// Publishes why the name cannot be read, as the answer to the question with this number, and to all before it.
+    /// Publishes why the name cannot be read, as the answer to the question with this number, and to all questions before
+    /// that.
     fn publish_problem(&self, number: u64, problem: String) {
         let is_new = self.known.borrow().problem.as_deref() != Some(&*problem);
         if is_new {
@@ -156,8 +160,8 @@ impl Watching {
         });
     }
 
-    /// Answers questions with the known reading, until the watch fires, or a check for a question shows that the reading is
-    /// outdated. Then the caller reads again.
+    /// Answers questions with the known reading, after a check for each that the reading is still current. Returns when the
+    /// watch has fired, or a check has failed or shows that the reading is outdated. Then the caller reads again.
     async fn answer_until_fired(&mut self, connection: &Connection, watcher: OneshotWatcher) {
         let mut fired = pin!(watcher.changed());
         loop {
@@ -168,12 +172,13 @@ impl Watching {
                 asked = self.questions.changed() => if asked.is_err() { return pending().await },
             }
             let number = *self.questions.borrow_and_update();
+            // There always is one: the caller has published it.
             let Some(reading) = self.known.borrow().reading.clone() else { return };
             match current_as_of(connection, &self.path, &reading).await {
                 Ok(Some(as_of)) => self.known.send_modify(|known| {
                     (known.answers, known.as_of) = (number, as_of);
                 }),
-                // The reading is outdated, or the connection is lost: the question is answered by the next reading.
+                // The reading is outdated, or the check failed: the question is answered by the next reading.
                 Ok(None) | Err(_) => return self.questions.mark_changed(),
             }
         }

@@ -38,8 +38,8 @@ impl ConfigContext {
     }
 }
 
-/// The inner result is the client's answer: the write was carried out, or its condition was not met. The outer error means
-/// that the servers refused a request, or did not answer it.
+/// The outcome of a write. The inner result is the answer to the client: the write was carried out, or was not because its
+/// condition was not met, for example. The outer error means that the servers refused a request, or did not answer it.
 type Outcome = Result<Result<WriteOutcome, WriteError>, Error>;
 
 /// One write, over one connection.
@@ -123,6 +123,7 @@ impl Writing<'_> {
         let delete = self.connection.client.delete(self.path, version);
         match self.connection.request(delete).await {
             Ok(()) => {
+                // Without a stat, the value was created after the stat was read, and its index is not known.
                 let index = stat.map_or(0, |stat| stat.mzxid.cast_unsigned());
                 Ok(Ok(WriteOutcome::Deleted { index }))
             }
@@ -151,8 +152,8 @@ impl Writing<'_> {
         Ok(Err(busy()))
     }
 
-    /// Creates the parent path. The path is not deleted when it is empty, because the index of a value that does not exist
-    /// is that of the last change in its parent.
+    /// Creates the parent path. Its znodes are persistent, and not containers, which the servers delete when they are empty:
+    /// the index of a value that does not exist is that of the last change in the value's parent.
     async fn make_root(&self) -> Result<(), Error> {
         let Some((root, _)) = self.path.rsplit_once('/') else { return Ok(()) };
         for path in paths_down_to(root) {
@@ -184,5 +185,5 @@ fn changed(stat: &Stat) -> WriteOutcome {
 
 /// Returns the error after [`ATTEMPTS`] attempts.
 fn busy() -> WriteError {
-    WriteError::Refused("others create and delete it all the time: try again".into())
+    WriteError::Refused("other clients keep creating and deleting it: try again".into())
 }

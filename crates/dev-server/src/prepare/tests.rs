@@ -48,7 +48,7 @@ fn set_data(path: &str, version: i32) -> WriteRequest {
     WriteRequest::SetData { path: Some(path.to_owned()), data: None, version }
 }
 
-/// What the last of several operations of one transaction is answered.
+/// Returns the result of the last of several operations of one transaction.
 fn last(tree: &Tree, writes: Vec<WriteRequest>) -> Result<TreeChange, ErrorCode> {
     let caller = caller();
     let mut preparation = Preparation::new(tree, &caller, 1, 0);
@@ -95,7 +95,7 @@ fn a_create_is_refused_for_the_first_reason_that_holds() {
     assert_eq!(refused(with_ttl("/a/x", 0, 7)), Some(ErrorCode::BadArguments));
     assert_eq!(refused(with_ttl("/a/x", 0, -1)), Some(ErrorCode::BadArguments));
     assert_eq!(refused(create("bad", 0)), Some(ErrorCode::BadArguments));
-    // Its parent is looked for before the path is judged as a whole.
+    // The parent is looked up before the whole path is validated.
     assert_eq!(refused(create("/none//x", 0)), Some(ErrorCode::NoNode));
     assert_eq!(refused(create("/a/", 0)), Some(ErrorCode::BadArguments));
     assert_eq!(refused(create("/a/e", 0)), Some(ErrorCode::NodeExists));

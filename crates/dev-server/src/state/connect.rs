@@ -32,10 +32,10 @@ impl ServerState {
         connection.timeout_ms = timeout_ms;
         // Keeper never restores a session: it creates a new one, and the previous one lives until its timeout.
         let session = if request.session == 0 || self.limits.keeper.is_some() {
-            self.zxid = self.next_zxid();
+            self.zxid = self.assign_zxid();
             Some(self.sessions.create(milliseconds(timeout_ms), now.elapsed_ms))
         } else {
-            self.resume(now, from, &request, timeout_ms)
+            self.resume(now, &request, timeout_ms)
         };
         let Some(session) = session else {
             self.send(from, reply::connected(0, 0, &[0; 16], request.knows_read_only));
@@ -53,31 +53,25 @@ impl ServerState {
 
     /// Resumes the session that a client requests, and returns it; `None` if the session does not exist, or the
     /// password is wrong.
-    fn resume(
-        &mut self,
-        now: Now,
-        from: ConnectionId,
-        request: &Connect,
-        timeout_ms: i32,
-    ) -> Option<i64> {
+    fn resume(&mut self, now: Now, request: &Connect, timeout_ms: i32) -> Option<i64> {
         // As in the real server, the previous connection is closed before the password is checked.
-        if let Some(previous) = self.sessions.connection(request.session)
-            && previous != from
-        {
+        if let Some(previous) = self.sessions.connection(request.session) {
             self.drop_connection(previous);
         }
-        let is_resumed = request.password == self.password(request.session)
-            && self.sessions.touch(request.session, milliseconds(timeout_ms), now.elapsed_ms);
-        if is_resumed { Some(request.session) } else { None }
+        if request.password != self.password(request.session) {
+            return None;
+        }
+        let exists = self.sessions.touch(request.session, milliseconds(timeout_ms), now.elapsed_ms);
+        exists.then_some(request.session)
     }
 
     /// Ends a session as one transaction: its znodes are deleted, and their watchers are notified.
     pub(super) fn end_session(&mut self, session: i64) {
-        let zxid = self.next_zxid();
+        let zxid = self.assign_zxid();
         for path in self.tree.ephemerals_of(session) {
             self.delete(&path, zxid);
         }
-        self.tree.forget_session(session);
+        self.tree.remove_ephemeral_set(session);
         self.sessions.remove(session);
         self.zxid = zxid;
     }
@@ -104,7 +98,8 @@ impl ServerState {
         due
     }
 
-    /// Returns the password with which a session may be resumed.
+    /// Returns the password with which a session may be resumed. Any session id has a password, even if the session
+    /// does not exist.
     fn password(&self, session: i64) -> [u8; 16] {
         let hash = Sha1::new().chain_update(self.secret).chain_update(session.to_be_bytes());
         let digest: [u8; 20] = hash.finalize().into();

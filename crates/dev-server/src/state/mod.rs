@@ -1,8 +1,8 @@
 //! The state of a server, and how it handles the frames of clients, without IO and without a clock.
 //!
 //! Each frame is handled completely before the next one of any connection. Outputs are collected in order, and taken
-//! with [`ServerState::take_outputs`]. So a notification is sent before the answer to the request that caused it, and
-//! before the answers to all later requests.
+//! with [`ServerState::take_outputs`]. A handler adds the notifications that a request causes before the answer to the
+//! request. So a client receives a notification before that answer, and before the answers to all later requests.
 
 mod connect;
 mod read;
@@ -85,8 +85,8 @@ pub(crate) struct ServerState {
     pub(crate) traffic: Traffic,
     /// The zxid of the last transaction, including refused ones. Answers contain it.
     pub(crate) zxid: i64,
-    /// The last zxid that was assigned. It may be larger than `zxid`, because the real server does not count some of
-    /// the transactions that fail.
+    /// The last zxid that was assigned. It may be larger than `zxid`: in the real server, some failing requests are
+    /// assigned a zxid and never become transactions.
     assigned_zxid: i64,
     /// Session passwords are derived from this secret.
     secret: [u8; 16],
@@ -145,8 +145,8 @@ impl ServerState {
         std::mem::take(&mut self.outputs)
     }
 
-    /// Assigns the next zxid.
-    fn next_zxid(&mut self) -> i64 {
+    /// Assigns the next zxid. The caller sets `zxid` to it when it has handled the transaction.
+    fn assign_zxid(&mut self) -> i64 {
         self.assigned_zxid += 1;
         self.assigned_zxid
     }

@@ -23,6 +23,7 @@ impl ServerState {
         match read {
             ReadRequest::Exists { path, watch } => {
                 let path = path.ok_or(ErrorCode::Marshalling)?;
+                // As in the real server, other invalid paths are not refused: they have no znode.
                 if path.contains('\0') {
                     return Err(ErrorCode::BadArguments);
                 }
@@ -109,6 +110,7 @@ impl ServerState {
                     };
                     OperationResult::Done(kind, reply)
                 }
+                // The path is null.
                 Err(ErrorCode::Marshalling) => return Ok(Reply::ResultsSoFar(results)),
                 Err(code) => OperationResult::Error(code.number()),
             });

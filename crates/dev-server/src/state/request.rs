@@ -15,7 +15,8 @@ const PING_XID: i32 = -2;
 
 impl ServerState {
     /// Handles one frame of a session. Fails if the frame is malformed: the caller logs the error and closes the
-    /// connection. If the header of the frame could be decoded, the frame has been answered nevertheless.
+    /// connection. If the header of the frame could be decoded, the frame has been answered nevertheless, unless it is
+    /// an auth.
     pub(crate) fn request(
         &mut self,
         now: Now,
@@ -46,15 +47,16 @@ impl ServerState {
             }
             _ => {}
         }
-        if !self.sessions.touch(session, milliseconds(timeout_ms), now.elapsed_ms) {
-            // The session has ended meanwhile, and its connection is about to be closed.
+        let has_session = self.sessions.touch(session, milliseconds(timeout_ms), now.elapsed_ms);
+        if !has_session {
+            // No `connect` has succeeded on this connection: the end of a session also closes its connection.
             return Ok(());
         }
         let request = match Request::decode(kind, &mut reader) {
             Ok(request) => request,
             Err(malformed) => {
                 if opcode::takes_zxid(kind) {
-                    self.zxid = self.next_zxid();
+                    self.zxid = self.assign_zxid();
                 }
                 self.answer(from, xid, &Err(ErrorCode::Marshalling));
                 self.close(from);
@@ -96,9 +98,10 @@ impl ServerState {
             }
             Request::BareCheck => Err(ErrorCode::Unimplemented),
             Request::Reconfig => {
-                self.zxid = self.next_zxid();
+                self.zxid = self.assign_zxid();
                 Err(ErrorCode::ReconfigDisabled)
             }
+            // The answer of newer versions of Keeper. For older ones, see `closes_at`.
             Request::Write(WriteRequest::Create(Create {
                 kind: CreateKind::Container, ..
             })) if self.limits.keeper.is_some() => Err(ErrorCode::BadArguments),

@@ -33,23 +33,25 @@ impl ServerState {
                     self.data_watches.add(&path, from, mode);
                     self.child_watches.add(&path, from, mode);
                 }
-                // The real server answers this success with an error code as the body.
+                // The body of the real server's answer is an error code, here that of success.
                 Ok(Reply::Number(0))
             }
             Watch::Check { path, kind } => {
                 let (on_children, on_data) = watches_of_kind(kind)?;
                 let path = path.ok_or(ErrorCode::Marshalling)?;
-                let children = on_children && self.child_watches.any_on(&path)?;
-                let data = on_data && self.data_watches.any_on(&path)?;
-                let is_watched = children || data;
+                let has_child_watch = on_children && self.child_watches.any_on(&path)?;
+                let has_data_watch = on_data && self.data_watches.any_on(&path)?;
+                let is_watched = has_child_watch || has_data_watch;
                 if is_watched { Ok(Reply::Nothing) } else { Err(ErrorCode::NoWatcher) }
             }
             Watch::Remove { path, kind } => {
                 let (on_children, on_data) = watches_of_kind(kind)?;
                 let path = path.ok_or(ErrorCode::NoWatcher)?;
-                let children = on_children && self.child_watches.remove(&path, from);
-                let data = on_data && self.data_watches.remove(&path, from);
-                if children || data { Ok(Reply::Nothing) } else { Err(ErrorCode::NoWatcher) }
+                // Remove the watch of each kind that the request is about.
+                let removed_child = on_children && self.child_watches.remove(&path, from);
+                let removed_data = on_data && self.data_watches.remove(&path, from);
+                let is_removed = removed_child || removed_data;
+                if is_removed { Ok(Reply::Nothing) } else { Err(ErrorCode::NoWatcher) }
             }
         }
     }
@@ -67,6 +69,7 @@ impl ServerState {
         }
         for path in paths(exists) {
             let path = path?;
+            // The znode did not exist when the client set this watch.
             let missed = self.tree.node(&path).map(|_| EventKind::Created);
             self.notify_or_watch(from, &path, missed, |state| &mut state.data_watches);
         }
@@ -77,6 +80,7 @@ impl ServerState {
             });
             self.notify_or_watch(from, &path, missed, |state| &mut state.child_watches);
         }
+        // As in the real server, missed events are not reported to persistent and recursive watches.
         for (list, mode) in [(persistent, WatchMode::Persistent), (recursive, WatchMode::Recursive)]
         {
             for path in paths(list) {

@@ -20,7 +20,7 @@ impl ServerState {
         from: ConnectionId,
         write: WriteRequest,
     ) -> Result<Reply, ErrorCode> {
-        let zxid = self.next_zxid();
+        let zxid = self.assign_zxid();
         let caller = self.caller(from);
         let change = Preparation::new(&self.tree, &caller, zxid, now.wall_ms).prepare(write);
         let reply = change.and_then(|change| self.apply(change, zxid, now.wall_ms));
@@ -36,8 +36,9 @@ impl ServerState {
         from: ConnectionId,
         parts: Vec<Request>,
     ) -> Result<Reply, ErrorCode> {
-        let zxid = self.next_zxid();
-        // The real server fails here before the transaction counts, so `self.zxid` does not change.
+        let zxid = self.assign_zxid();
+        // For a null path, the real server fails when it has assigned a zxid, but before there is a transaction. So
+        // `self.zxid` does not change.
         let has_null_path = parts.iter().any(|part| match part {
             Request::Write(write) => write.path().is_none(),
             Request::Read(ReadRequest::Data { path, .. } | ReadRequest::Children { path, .. }) => {
@@ -64,7 +65,8 @@ impl ServerState {
         }
         self.zxid = zxid;
         let results = match refused {
-            // This error refuses the whole multi, so there are no results of single operations.
+            // A Java exception, for example at an operation that only reads, fails the whole multi in the real server.
+            // So there are no results of single operations.
             Some(ErrorCode::Marshalling) => return Ok(Reply::ResultsSoFar(Vec::new())),
             Some(code) => {
                 let mut results = vec![OperationResult::Error(0); changes.len()];
@@ -135,7 +137,7 @@ impl ServerState {
     pub(crate) fn delete_outlived(&mut self, now: Now) -> Vec<String> {
         let outlived = self.tree.outlived(now.wall_ms);
         for path in &outlived {
-            let zxid = self.next_zxid();
+            let zxid = self.assign_zxid();
             self.delete(path, zxid);
             self.zxid = zxid;
         }
@@ -147,6 +149,7 @@ impl ServerState {
     pub(super) fn delete(&mut self, path: &str, zxid: i64) {
         let acl = self.acl(path);
         if !self.tree.delete(path, zxid) {
+            // This happens only after a `take_out`, which leaves an ephemeral znode in the list of its session.
             return;
         }
         let notified = self.notify_data(path, EventKind::Deleted, &acl);
@@ -182,17 +185,19 @@ fn part_of_multi(part: Request) -> Result<WriteRequest, ErrorCode> {
     let Request::Write(write) = part else { return Err(ErrorCode::Marshalling) };
     let WriteRequest::Create(create) = write else { return Ok(write) };
     let mode = CreateMode::from_flags(create.flags);
-    let kind = match (create.kind, mode.is_some_and(CreateMode::has_ttl)) {
-        (CreateKind::Ttl, true) => return Ok(WriteRequest::Create(create)),
+    let has_ttl_flags = mode.is_some_and(CreateMode::has_ttl);
+    let kind = match create.kind {
+        CreateKind::Ttl if has_ttl_flags => return Ok(WriteRequest::Create(create)),
         // Java throws a ClassCastException here.
-        (_, true) => return Err(ErrorCode::Marshalling),
-        (_, false) if mode.is_some_and(CreateMode::is_container) => CreateKind::Container,
-        (_, false) => CreateKind::Create,
+        _ if has_ttl_flags => return Err(ErrorCode::Marshalling),
+        _ if mode.is_some_and(CreateMode::is_container) => CreateKind::Container,
+        _ => CreateKind::Create,
     };
     Ok(WriteRequest::Create(Create { kind, ttl_ms: -1, ..create }))
 }
 
-/// Returns the parent's path as watches use it.
+/// Returns the parent's path as clients write it in watches: that of the root is "/", and not "" as in
+/// [`path::parent_of_new`](crate::path::parent_of_new).
 fn parent(path: &str) -> &str {
     match path.rsplit_once('/') {
         None | Some(("", _)) => "/",

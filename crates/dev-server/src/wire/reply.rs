@@ -46,7 +46,6 @@ pub(crate) fn answer(xid: i32, zxid: i64, result: &Result<Reply, ErrorCode>) -> 
     match result {
         Ok(reply) => {
             writer.int(match reply {
-                // A real server answers a multi whose rest cannot be decoded with this error, followed by the results so far.
                 Reply::ResultsSoFar(_) => ErrorCode::Marshalling.number(),
                 _ => 0,
             });
@@ -69,8 +68,8 @@ pub(crate) fn notification(kind: EventKind, path: &str) -> Vec<u8> {
     writer.finish()
 }
 
-/// Returns the frame that answers a connect request. If the timeout, session and password are zero, the session does
-/// not exist.
+/// Returns the frame that answers a connect request. The timeout, session and password are zero if the session to
+/// resume does not exist, or the client's password is wrong.
 pub(crate) fn connected(
     timeout_ms: i32,
     session: i64,
@@ -148,7 +147,8 @@ impl OperationResult {
     }
 }
 
-/// Writes the header before each result of a multi. The last header, with `done`, is followed by no result.
+/// Writes the header before each result of a multi. The last header has `done`, no kind (-1) and no error code (-1),
+/// and is followed by no result.
 fn multi_header(into: &mut Writer, kind: i32, done: bool, error: i32) {
     into.int(kind);
     into.bool(done);

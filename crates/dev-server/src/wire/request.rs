@@ -260,7 +260,7 @@ fn decode_operation(kind: i32, from: &mut Reader<'_>) -> Result<Request, Malform
             let _watch = from.bool()?;
             Request::Read(ReadRequest::Children { path, watch: false, with_stat: false })
         }
-        _ => return Err(Malformed("a multi has an operation that is none of its own")),
+        _ => return Err(Malformed("a multi has an operation that is not allowed in it")),
     })
 }
 

@@ -22,6 +22,7 @@ pub struct Profile {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Announcement {
     pub leader: Arc<Profile>,
+    /// The leader's ticket.
     pub ticket: Ticket,
 }
 
@@ -32,7 +33,7 @@ pub struct ZnodeData {
     pub priority: Priority,
     /// The leader, as far as this member knows.
     pub announcement: Option<Announcement>,
-    /// The distance of this member from that leader.
+    /// The distance of this member from the head.
     pub distance: Option<Distance>,
     /// Whether this member is the standby and could lead as soon as it is notified that the head is gone.
     pub ready: bool,
@@ -76,8 +77,8 @@ impl Announcement {
         (self.ticket.token, self.leader.revision)
     }
 
-    /// Returns true if this announcement is false, given `by_leader`, the announcement in the leader's own znode. An
-    /// announcement of the same leader with an older profile is only outdated, not false.
+    /// Returns true if `by_leader`, the announcement of a leader in its own znode, shows that this announcement is
+    /// false. An announcement of the same leader with an older profile is only outdated, not false.
     pub(super) fn is_contradicted_by(&self, by_leader: &Self) -> bool {
         let is_older = self.ticket == by_leader.ticket && self.version() < by_leader.version();
         self != by_leader && !is_older
@@ -92,25 +93,25 @@ impl KnownLeader {
         }
     }
 
-    /// Returns the leader unless it has the id of this member. This member does not lead, so such an announcement comes
-    /// from an earlier process of this member, or from a duplicate id. An application that only compares ids must not
-    /// take it for permission to lead.
+    /// Returns the known leader, unless its id is that of `own`, the profile of this member. This member does not lead,
+    /// so such a leader is an earlier process of this member, or has a duplicate id. An application that only compares
+    /// ids must not take its announcement for permission to lead.
     pub(super) fn other_than(&self, own: &Profile) -> Option<Announcement> {
         self.announcement().filter(|announcement| announcement.leader.id != own.id).cloned()
     }
 
-    /// Returns the announced leader if it has the id of this member, so that [`Self::other_than`] leaves it out.
+    /// Returns the known leader if its id is that of this member, so that [`Self::other_than`] leaves it out.
     pub(super) fn with_same_id_as(&self, own: &Profile) -> Option<&Announcement> {
         self.announcement().filter(|announcement| announcement.leader.id == own.id)
     }
 
-    /// Returns true if this member learned of the announced leader before `moment`.
+    /// Returns true if this member learned of the known leader before `moment`; false if no leader is known.
     pub(super) fn was_announced_before(&self, moment: Moment) -> bool {
         matches!(self, Self::Announced { since, .. } if *since < moment)
     }
 
-    /// Returns true if `announcement` is about a later leader than the known one, or about a newer profile of the same
-    /// leader.
+    /// Returns true if `announcement` is about a later leader than the known one or the one that has left, or about a
+    /// newer profile of the known leader, or if none was known.
     pub(super) fn is_older_than(&self, announcement: &Announcement) -> bool {
         match self {
             Self::Unknown => true,
@@ -119,7 +120,7 @@ impl KnownLeader {
         }
     }
 
-    /// Notes that the announced leader has left the queue, unless `may_lead` returns true for its sequence.
+    /// Keeps the known leader if `may_lead` returns true for its sequence. Otherwise notes that it has left the queue.
     pub(super) fn retain_if(&mut self, may_lead: impl Fn(Sequence) -> bool) {
         if let Some(Announcement { ticket, .. }) = self.announcement()
             && !may_lead(ticket.sequence)

@@ -33,7 +33,7 @@ pub enum Cause {
     Claimed,
     /// The address or labels of this member changed.
     ProfileUpdated,
-    /// The znode of another leader is no longer in the queue.
+    /// The znode of the previous leader is no longer in the queue. This member may lead now, if it was next.
     LeaderGone,
     /// A member ahead announced the leader.
     Announced,
@@ -44,10 +44,11 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Returns the cause of a change of leader by this event, given the member's standing before the event. Call it
-    /// only if the leader has changed. A resumption of the session, for example, changes the leader only if the granted
-    /// timeout is too short, so that is then the cause.
+    /// Returns the cause of a change of leader by this event, given the member's standing before the event. The result
+    /// means something only if the leader has changed. For example, a resumption of the session changes the leader only
+    /// if the granted timeout is too short, so the cause is then the timeout.
     pub fn of(event: &Event, before: &Standing, now: Moment) -> Self {
+        // The term had ended before the event, whatever the event is.
         if before.has_lapsed(now) {
             return Self::LeaseRanOut;
         }

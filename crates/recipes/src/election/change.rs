@@ -37,18 +37,19 @@ pub struct Change {
     pub role: Role,
 }
 
-/// Returns the changes since `before` was published; empty if nothing has changed.
+/// Returns the changes from `before`, the view that was published last, to `current`, the present role of this member;
+/// empty if nothing has changed.
 ///
-/// Changes that were undone before `now` are left out. The end of this member's own term is always reported, and so is
-/// a leader after it, even if that is this member again. The last change leads to `now`.
-pub fn changes(before: &View, now: &Role) -> Vec<Change> {
-    let after = View::of(now);
+/// Changes that were undone in between are left out. The end of this member's own term is always reported, and so is a
+/// leader after it, even if that is this member again. The view of the last change is that of `current`.
+pub fn changes(before: &View, current: &Role) -> Vec<Change> {
+    let after = View::of(current);
     let mut changes = vec![];
     let has_lost_term = before.own_term().is_some() && before.own_term() != after.own_term();
     if has_lost_term {
-        // If a leader is known now, the term ended together with this member's znode. The member was out of the queue
-        // until it created another znode, so its role was `Absent`.
-        let role = if after == View::NoLeader { now.clone() } else { Role::Absent };
+        // If a leader is known now, the term ended together with this member's znode, and the change to that leader
+        // follows. In between, until it created another znode, the member was out of the queue: its role was `Absent`.
+        let role = if after == View::NoLeader { current.clone() } else { Role::Absent };
         changes.push(Change { kind: ChangeKind::LostLeadership, token: before.own_term(), role });
     }
     // The loss is reported already, so the next change starts without a leader.
@@ -56,16 +57,17 @@ pub fn changes(before: &View, now: &Role) -> Vec<Change> {
     let kind = match (before, &after) {
         (before, after) if before == after => return changes,
         (View::NoLeader | View::Other(_), View::This(_)) => ChangeKind::BecameLeader,
+        // From `This` to `This`, only the profile has changed, since the term is the same.
         (View::This(_), View::This(_)) | (_, View::Other(_)) => ChangeKind::LeaderChanged,
         (_, View::NoLeader) => ChangeKind::LeaderLost,
     };
     let token = after.leader().map(|leader| leader.ticket.token);
-    changes.push(Change { kind, token, role: now.clone() });
+    changes.push(Change { kind, token, role: current.clone() });
     changes
 }
 
 impl View {
-    /// Returns the leader that a member in this role may report.
+    /// Returns the leader as a member in this role may report it.
     pub fn of(role: &Role) -> Self {
         match role {
             Role::Leader { announcement, .. } => Self::This(announcement.clone()),
@@ -107,7 +109,7 @@ impl ChangeKind {
 }
 
 impl Change {
-    /// Returns the leader that the member may report after this change.
+    /// Returns the leader as the member may report it after this change.
     pub fn view(&self) -> View {
         View::of(&self.role)
     }
@@ -154,7 +156,7 @@ mod tests {
             let words: Vec<_> = found.iter().map(words).collect();
             assert_eq!(words, expected, "{before:?}, then {now:?}");
             let end = found.last().map_or_else(|| View::of(&before), Change::view);
-            assert_eq!(end, View::of(&now), "the last change leads to what is so");
+            assert_eq!(end, View::of(&now), "the last change leads to the present view");
             if let Some((first, rest)) = found.split_first() {
                 assert_eq!(changes(&first.view(), &now), rest, "one at a time, or all at once");
             }

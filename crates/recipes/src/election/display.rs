@@ -116,6 +116,9 @@ impl fmt::Display for Event {
                     write!(f, "claim refused: {} holds it, token {}", ticket.sequence, ticket.token)
                 }
                 ClaimOwner::Unknown => f.write_str("claim refused: an unknown client holds it"),
+                ClaimOwner::NotShown => {
+                    f.write_str("claim refused: another holds it, whom no server shows")
+                }
                 ClaimOwner::Gone => f.write_str("the claim is gone"),
             },
             Self::Woke => f.write_str("woke"),

@@ -14,9 +14,10 @@ pub struct Distance(u8);
 
 impl Distance {
     const HEAD: Self = Self(0);
-    /// The distance from which on members are idle.
+    /// The distance of members that may be idle: three or more members are ahead.
     pub const FAR: Self = Self(3);
 
+    /// Returns the distance of a member that has this many members ahead.
     pub fn new(ahead: usize) -> Self {
         u8::try_from(ahead).map_or(Self::FAR, Self).min(Self::FAR)
     }
@@ -40,8 +41,8 @@ impl InQueue {
         }
     }
 
-    /// Returns an upper bound of the distance, from the last listing of the queue and from the predecessor's distance,
-    /// whichever is smaller; `None` while the queue is not known.
+    /// Returns an upper bound of the distance: the smaller of the distance by the last listing of the queue and the one
+    /// by the predecessor's distance. `None` while the queue is not known.
     pub(super) fn distance(&self) -> Option<Distance> {
         if self.contender.is_first() {
             return Some(Distance::HEAD);
@@ -54,7 +55,8 @@ impl InQueue {
         })
     }
 
-    /// Returns the distance that the predecessor relayed together with the announcement of the current leader.
+    /// Returns the distance that the predecessor relayed together with the announcement of the known leader; `None` if
+    /// the predecessor does not announce that leader.
     fn predecessors_distance(&self) -> Option<Distance> {
         let leader = self.leader.announcement()?.ticket;
         let (announced, distance) = self.relayed_distance?;
@@ -62,9 +64,9 @@ impl InQueue {
     }
 
     /// Returns true if nothing depends on regular heartbeats: this member is far from the head, is not the target of a
-    /// transfer, and its predecessor relays the current leader. Suppose a member ahead is frozen. Then the predecessor
-    /// does not relay the next leader, and this member, once it has learned of that leader from the head, is not idle:
-    /// it reads the head often to learn who leads.
+    /// transfer, and its predecessor relays the known leader. Suppose that some member between the head and this one is
+    /// frozen. Then the predecessor does not relay the next leader. So once this member has learned of that leader from
+    /// the head, it is no longer idle: only by reading the head often does it learn soon of the leader after that.
     fn is_idle(&self) -> bool {
         let leader = self.leader.announcement().map(|known| known.ticket.token);
         let is_target =

@@ -1,4 +1,5 @@
-//! The behaviour of a member behind others: it relays announcements and reads the head with each heartbeat.
+//! The behaviour of a member behind others: it relays announcements, and reads the head with each heartbeat unless it
+//! is the standby.
 
 use super::announcement::KnownLeader;
 use super::phase::InQueue;
@@ -9,8 +10,8 @@ use crate::session::LeasedSession;
 use crate::{FencingToken, Moment, Sequence, Ticket};
 
 impl Member {
-    /// Handles a reading of the predecessor's znode, which is watched: relays its announcement, if it is new and may be
-    /// true.
+    /// Handles a reading of the predecessor's znode, which is watched: relays the announcement in it, if that is new
+    /// and may be true.
     pub(super) fn on_predecessor_read(
         &mut self,
         predecessor: Ticket,
@@ -27,18 +28,18 @@ impl Member {
             (Some(leader), Some(distance)) => Some((leader, distance)),
             _ => None,
         };
-        // In another client's election, only the head's znode shows who leads, and only the standby's predecessor is
-        // the head.
+        // In another client's election, only the head's znode shows who leads. Only the standby's predecessor is the
+        // head, so all others ignore their predecessor's data.
         if !(self.relays || queue.contender.is_standby()) {
             return;
         }
         queue.note_unlisted_leader(announced);
         if queue.contender.is_standby() {
-            // Reads in a session never go back in time, so this reading is newer than every known announcement.
+            // Reads in a session never go back in time, so this reading is newer (`true`) than the known announcement.
             self.on_head_announcement(predecessor, announcement, true, now);
         } else if queue.is_contradicted_by_head() {
-            // The head may have left since a quorum confirmed that it exists. If the predecessor announces another
-            // leader, ask the quorum again.
+            // While this head exists, ignore the predecessor's announcement. But the head may have left since a quorum
+            // confirmed that it exists: if the predecessor announces another leader, ask the quorum again.
             if let Some(leader) = announced
                 && queue.contradicting_head != Some(leader.sequence)
             {
@@ -51,7 +52,8 @@ impl Member {
         }
     }
 
-    /// Leads or claims if the predecessor was the head, depending on the lease. Otherwise reads the queue again.
+    /// Leads at once or claims if the predecessor was the head, depending on the lease and on the token. Otherwise
+    /// reads the queue again.
     pub(super) fn on_predecessor_gone(
         &mut self,
         gone: Sequence,
@@ -62,7 +64,7 @@ impl Member {
         match queue.contender.on_predecessor_gone(gone, token, session, now) {
             AfterPredecessorGone::Ignored => {}
             AfterPredecessorGone::Claim => self.become_candidate(now),
-            // The session has a lease: the member leads at once, and the claim follows.
+            // The session has enough of a lease: the member leads already, and sends the claim now.
             AfterPredecessorGone::Hold => self.announce_leadership(now),
             AfterPredecessorGone::ReadQueue => {
                 queue.leader.retain_if(|leader| leader != gone);
@@ -92,7 +94,8 @@ impl Member {
                 queue.last_nonexistent_leader = Some(unlisted);
                 return;
             }
-            // The unlisted leader exists, so the server did not show all of the queue.
+            // The unlisted leader exists, so the server did not show all of the queue. Forget what followed from its
+            // listing: the queue, and that a leader ahead of it is gone.
             queue.leader = KnownLeader::Unknown;
             queue.contender.forget_queue();
             return self.outbox.push(Action::ReadQueue);
@@ -100,6 +103,7 @@ impl Member {
         if queue.contender.on_head_read(head) {
             let announced = announcement.as_ref().map(|announcement| announcement.ticket);
             queue.note_unlisted_leader(announced);
+            // The head was read some time after `sent_at`.
             let is_newer = queue.leader.was_announced_before(sent_at);
             self.on_head_announcement(head, announcement, is_newer, now);
         }
@@ -123,13 +127,14 @@ impl Member {
             // The members up to the gone head have left.
             queue.leader.retain_if(|leader| leader > gone);
         }
+        // If the next head is not known, the next heartbeat reads the queue: see `poll_head`.
         if let AfterHeadGone::Read(head) = after {
             session.heartbeat_sent(now);
             self.outbox.push(Action::ReadHead { head, confirm: false, sent_at: now });
         }
     }
 
-    /// Reads the head as a heartbeat, or the queue if the head is not known. So this member learns who leads even if a
+    /// Reads the head as a heartbeat, or the queue if the head is gone. So this member learns who leads even if a
     /// member between it and the head does not relay.
     pub(super) fn poll_head(&mut self, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
@@ -137,7 +142,9 @@ impl Member {
         let action = match head {
             Some(Head::Present(head)) => {
                 // A server that missed the deletion of several znodes keeps showing them, and their announcements agree
-                // with each other. So ask a quorum from time to time, and more often while no leader is known.
+                // with each other. So also ask a quorum from time to time: with about one heartbeat in 64, since many
+                // members may wait, or one in 8 while no leader is known. `take` resets `confirm_head`: it asks only
+                // once.
                 let every = if queue.leader.announcement().is_some() { 64 } else { 8 };
                 let is_due =
                     session.is_confirmation_due(queue.contender.ticket().sequence, every, now);
@@ -145,6 +152,7 @@ impl Member {
                 session.heartbeat_sent(now);
                 Action::ReadHead { head, confirm, sent_at: now }
             }
+            // The listing is no heartbeat, because its answer does not show when it was requested.
             Some(Head::Gone(_)) | None => {
                 session.skip_heartbeat(now);
                 Action::ReadQueue
@@ -154,9 +162,10 @@ impl Member {
     }
 
     /// Handles the announcement in the head's znode. While the head exists, no other member leads, so a head that
-    /// announces itself is believed. `is_newer` is true if the head was read after the known announcement: then, if the
-    /// two disagree, the known one is forgotten. A head that does not announce itself disagrees with every
-    /// announcement.
+    /// announces itself is believed. A head that does not announce itself contradicts every other announcement.
+    ///
+    /// `is_newer` is true if the head was read after this member learned of the known leader. Then, if the head
+    /// contradicts the known announcement, that one is forgotten.
     fn on_head_announcement(
         &mut self,
         head: Ticket,
@@ -176,15 +185,16 @@ impl Member {
             (None, _) => false,
         };
         if contradicts && is_newer {
-            // The connected server may show a head that is gone. Ask a quorum, but only once: a head with a false
-            // announcement may stay for long.
+            // The connected server may show a head that is gone, so ask a quorum, but only once for each head: one with
+            // a false announcement may stay for long, and each member behind it would ask with each heartbeat.
             queue.confirm_head |= queue.contradicting_head != Some(head.sequence);
             queue.contradicting_head = Some(head.sequence);
             queue.leader = KnownLeader::Unknown;
-            // The head may be right about another leader, which the connected server does not show.
+            // The head may be right to announce another leader, which the connected server does not show.
             queue.note_unlisted_leader(announced);
         } else if self_announcement.is_some() && matches!(queue.leader, KnownLeader::Gone(_)) {
-            // The leader that left may never have led, so its token must not keep out the head's announcement.
+            // The leader that left may never have led. Its token may be larger than the head's, and must not make the
+            // head's announcement seem outdated.
             queue.leader = KnownLeader::Unknown;
         }
         if let Some(announcement) = self_announcement
@@ -196,7 +206,8 @@ impl Member {
         }
     }
 
-    /// Notes a new announcement, and relays it to the members behind by writing it into the own znode.
+    /// Notes a new announcement, and relays it to the members behind by writing it into the own znode. In another
+    /// client's election, only notes it.
     fn relay(&mut self, announcement: Announcement, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         let leader = announcement.ticket.sequence;
@@ -209,7 +220,7 @@ impl Member {
             return;
         }
         let data = queue.data(&self.profile, self.priority);
-        // At most one heartbeat may be under way. So if there is one, the relay must not count as another.
+        // At most one heartbeat may be under way. So if one is (`None`), neither the relay nor a read may be another.
         let ahead = match queue.contender.predecessors() {
             Some(ahead) if !session.is_heartbeat_under_way() => {
                 Some((ahead.head, ahead.predecessor))
@@ -217,13 +228,13 @@ impl Member {
             _ => None,
         };
         match ahead {
-            // The relay is a quorum write, so it also serves as the standby's heartbeat.
+            // This member is the standby. The relay is a quorum write, so it also serves as the standby's heartbeat.
             Some((Head::Present(head), predecessor)) if head == predecessor => {
                 session.heartbeat_sent(now);
                 self.outbox.push(Action::Relay { data, sent_at: Some(now) });
             }
-            // If the predecessor leads, it is the head now. Then the head that was known is gone, and this member is
-            // the standby: read the former head to find out. That read is the heartbeat, not the relay.
+            // The predecessor leads, so it is the head now: the head that was known is gone, and this member is the
+            // standby. Read the former head to confirm that. This read is the heartbeat, not the relay.
             Some((Head::Present(head), predecessor)) if leader == predecessor => {
                 session.heartbeat_sent(now);
                 self.outbox.push(Action::Relay { data, sent_at: None });
@@ -235,8 +246,9 @@ impl Member {
 }
 
 impl InQueue {
-    /// Returns a heartbeat by quorum write for a member that may just have become the standby, unless a heartbeat is
-    /// under way or enough lease is left. Without a lease, the standby could not lead as soon as the head is gone.
+    /// Returns a heartbeat by quorum write for the standby, unless a heartbeat is under way or enough lease is left. A
+    /// member that has just become the standby may have no lease yet, and needs one to lead as soon as the head is
+    /// gone.
     pub(super) fn start_standby_heartbeats(
         &self,
         session: &mut LeasedSession,
@@ -249,9 +261,9 @@ impl InQueue {
         Some(self.renew(now))
     }
 
-    /// Notes an announced leader that the queue did not show, unless another leader is known. The server that listed
-    /// the queue may have lost the transaction that created the leader's znode, so the next heartbeat asks a quorum
-    /// whether that znode exists.
+    /// Notes an announced leader that the queue did not show, unless a leader is known. The server that listed the
+    /// queue may have lost the transaction that created the announced leader's znode, so the next heartbeat asks a
+    /// quorum whether that znode exists.
     fn note_unlisted_leader(&mut self, announced: Option<Ticket>) {
         let Some(announced) = announced else { return };
         let is_unlisted = self.leader.announcement().is_none()
@@ -262,15 +274,16 @@ impl InQueue {
         }
     }
 
-    /// Returns a request that asks a quorum whether the unlisted leader exists. `None` if this member is first in the
-    /// queue: its claim shows whether another member leads.
+    /// Returns a request that asks a quorum whether the unlisted leader exists; `None` if there is no unlisted leader.
+    /// Also `None` if this member is first in the queue: its claim shows whether another member leads.
     pub(super) fn confirm_unlisted_leader(&self, now: Moment) -> Option<Action> {
         self.contender.predecessors()?;
         let unlisted = self.unlisted_leader?;
         Some(Action::ReadHead { head: unlisted.sequence, confirm: true, sent_at: now })
     }
 
-    /// Returns a heartbeat by quorum write. The standby's heartbeat also asks whether its predecessor is gone.
+    /// Returns a heartbeat by quorum write. The standby's heartbeat also asks whether the predecessor is gone, because
+    /// the connected server may have missed that.
     pub(super) fn renew(&self, now: Moment) -> Action {
         let predecessor = match self.contender.predecessors() {
             Some(ahead) if ahead.predecessor_is_head() => Some(ahead.predecessor),
@@ -279,14 +292,14 @@ impl InQueue {
         Action::Renew { predecessor, sent_at: now }
     }
 
-    /// Returns true while the head that contradicted the predecessor's announcement is still the head.
+    /// Returns true while the head that contradicted an announcement is still the head.
     fn is_contradicted_by_head(&self) -> bool {
         let head = self.contender.predecessors().map(|ahead| ahead.head);
         matches!(head, Some(Head::Present(head)) if self.contradicting_head == Some(head))
     }
 
-    /// Returns two members of which the one with the smaller sequence has the larger token: one of the two znodes was
-    /// created by hand.
+    /// Returns two members whose sequences are in another order than their tokens, if any are known: one of the two
+    /// znodes was created by hand.
     pub(super) fn out_of_order(&self) -> Option<(Sequence, Sequence)> {
         self.contender
             .predecessors()
@@ -294,8 +307,9 @@ impl InQueue {
     }
 
     /// Returns true if an announcement, read from the znode with the sequence `from`, is new and may be true. A leader
-    /// is first in the queue. So the announcement is outdated if it names a member that has left, and false if it names
-    /// a member behind `from`, or a znode whose token does not fit its place in the queue.
+    /// is first in the queue. So the announcement is outdated if it names a member ahead of the known head, which has
+    /// left; and it is false if it names a member behind `from`, or a znode whose token does not fit its place in the
+    /// queue.
     fn is_new(&self, announcement: &Announcement, from: Sequence) -> bool {
         let leader = announcement.ticket;
         leader.sequence <= from

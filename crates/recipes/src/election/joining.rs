@@ -44,7 +44,7 @@ impl Member {
         self.index = self.index.max(index);
         match LeasedSession::taken_over(self.lease_policy, record, timeout, sent_at, now) {
             None => self.close_short_session(now),
-            // The session may own a znode in the queue, so replace it by a new session, which owns none.
+            // The session may own a znode in the queue, in which this member must not be: a new session owns none.
             Some(_) if self.must_stay_out => self.rejoin(),
             Some(session) => {
                 self.phase = Phase::InSession(session, Stage::FindingTicket);
@@ -58,13 +58,15 @@ impl Member {
         let Phase::InSession(session, Stage::FindingTicket) = self.phase else { return };
         let mut queue = InQueue::joined(ticket);
         queue.may_own_claim = true;
+        // Whether the znode shows the present profile and priority.
         let mut is_current = false;
         if let Some(found) = data {
             self.profile = self.profile_newer_than(&found.profile);
             is_current = found.profile == self.profile && found.priority == self.priority;
             queue.ready_in_znode = found.ready;
             queue.distance_in_znode = found.distance;
-            // If the previous process led, the own znode must keep announcing that until this member leads again.
+            // If the previous process led, the own znode must keep announcing that until this member leads again:
+            // otherwise the other members would know no leader for a moment.
             if let Some(announcement) = found.announcement
                 && announcement.ticket == ticket
             {
@@ -78,8 +80,8 @@ impl Member {
         }
     }
 
-    /// Returns the own profile. If it differs from `found`, its revision is larger, so that other members take it for
-    /// the newer one.
+    /// Returns the own profile. Its revision is at least that of `found`, and larger if the two profiles differ, so
+    /// that other members take the own profile for the newer one.
     fn profile_newer_than(&self, found: &Profile) -> Arc<Profile> {
         let own = &*self.profile;
         let is_same = own.address == found.address && own.labels == found.labels;
@@ -103,7 +105,8 @@ impl Member {
         }
     }
 
-    /// Does nothing: a leader keeps leading until its lease ends, and longer if its session is resumed in time.
+    /// Does nothing, except in an experiment: a leader keeps leading until its lease ends, and longer if its session is
+    /// resumed in time.
     pub(super) fn on_disconnected(&mut self) {
         let is_first = self.phase.in_queue().is_some_and(|(_, queue)| queue.contender.is_first());
         // In the experiment without leases, a member leads only while it is connected.
@@ -112,7 +115,7 @@ impl Member {
         }
     }
 
-    /// Requests a new session, unless the member is out of the queue on purpose.
+    /// Requests a new session, unless the member closed the last one itself, to be without one for now.
     pub(super) fn on_session_lost(&mut self) {
         if let Phase::NoSession | Phase::InSession(..) = self.phase {
             self.phase = Phase::NoSession;
@@ -132,13 +135,14 @@ impl Member {
         }
     }
 
-    /// Joins again: in the same session, unless the session may own the claim znode.
+    /// Joins again: in the same session, unless the session may own the claim znode. Ignores the loss of an earlier
+    /// ticket.
     pub(super) fn on_ticket_lost(&mut self, lost: Ticket) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         if queue.contender.ticket() != lost {
             return;
         }
-        // The claim znode disappears only with the session, so it would outlive the ticket.
+        // The claim znode disappears only with the session. Until then, it would keep all others from leading.
         if queue.contender.is_first() || queue.may_own_claim {
             return self.rejoin();
         }
@@ -148,7 +152,8 @@ impl Member {
     }
 
     /// Finds the own place in the queue. While foreign contenders keep the member out, it only schedules the next
-    /// listing: the runner delivers [`Event::Foreign`](super::Event::Foreign) before a listing that shows none of them.
+    /// listing. [`Event::Foreign`](super::Event::Foreign) reports when they are gone, and the runner delivers it before
+    /// a listing that shows none of them.
     pub(super) fn on_queue_read(&mut self, read: Queue, now: Moment) {
         match &mut self.phase {
             Phase::InSession(session, Stage::KeptOut { recheck_at }) => {
@@ -163,7 +168,8 @@ impl Member {
     }
 
     /// Leaves the queue when foreign contenders appear in the path, and joins when they are gone. Their client sorts
-    /// the queue by another rule, so each rule would have its own leader.
+    /// the queue by another rule, so each rule would have its own leader. A member that leaves opens another session,
+    /// and waits in it.
     pub(super) fn on_foreign(&mut self, keep_out: bool, now: Moment) {
         self.must_stay_out = keep_out;
         match self.phase {
@@ -181,18 +187,20 @@ impl Member {
         match queue.contender.on_queue_read(read) {
             AfterQueueRead::Ignored => {}
             AfterQueueRead::First => self.become_candidate(now),
+            // The own znode is gone, as in `on_ticket_lost`.
             AfterQueueRead::Missing if queue.may_own_claim => self.rejoin(),
             AfterQueueRead::Missing => {
                 let session = *session;
                 self.join(session);
             }
             AfterQueueRead::Behind { watch, head } => {
-                // The members before the head have left.
+                // The members ahead of this head have left.
                 queue.leader.retain_if(|leader| leader >= head);
                 self.outbox.extend(watch.map(Action::WatchPredecessor));
-                // The predecessor's announcement may have been skipped before, and it is read again only when it
-                // changes. So read the head now, unless the new watch reads it, or the leader is known and the next
-                // heartbeat reads it. The standby's heartbeats do not read the head.
+                // An announcement of the predecessor may have been ignored before, and the predecessor's znode is read
+                // again only when it changes. So read the head now, unless it is read anyway: by the new watch if the
+                // head is the new predecessor, or by the next heartbeat, which is soon enough if a leader is known. The
+                // standby's heartbeats do not read the head.
                 let heartbeat_reads_head =
                     queue.leader.announcement().is_some() && !queue.contender.is_standby();
                 let head_is_read_anyway = watch == Some(head) || heartbeat_reads_head;
@@ -221,7 +229,8 @@ impl Member {
         self.outbox.extend([Action::CloseSession, Action::OpenSession]);
     }
 
-    /// Closes the session, whose timeout is too short for a useful lease, and schedules the request for another.
+    /// Closes the session, whose timeout is too short for a useful lease, and schedules the request for another: not
+    /// soon, because only a change of the servers' settings is likely to help.
     fn close_short_session(&mut self, now: Moment) {
         let retry_at = now.after(10 * self.lease_policy.margins.heartbeat);
         self.phase = Phase::SessionTooShort { retry_at };

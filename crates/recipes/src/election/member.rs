@@ -11,9 +11,9 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The number of indexes per token: an index starts from the own token times this number. JavaScript and jq represent
-/// integers exactly only below 2^53. The upper half of a token counts the elections of a leader among the servers, so
-/// indexes stay below that limit for 131,071 such elections.
+/// The number of indexes for each token: a member's first index is its token times this number. JavaScript and jq
+/// represent integers exactly only below 2^53. The upper half of a token counts the elections of a leader among the
+/// servers, so indexes stay below that limit for 131,071 such elections; a larger number here would allow fewer.
 const INDEXES_PER_TOKEN: u64 = 16;
 
 /// A member of an election: a state machine without IO, which handles one event at a time.
@@ -22,8 +22,8 @@ pub struct Member {
     pub(super) profile: Arc<Profile>,
     pub(super) lease_policy: LeasePolicy,
     pub(super) priority: Priority,
-    /// How long this member, as the leader, must see a member of higher priority before it hands over; `None`: it never
-    /// does.
+    /// How long this member, as the leader, must see a member of higher priority before it hands over to that member.
+    /// With `None`, it does so only while it has the lowest priority.
     pub(super) preempt_after: Option<Duration>,
     /// Whether the operator wants this member out of the queue.
     pub(super) paused: bool,
@@ -37,13 +37,15 @@ pub struct Member {
     /// queue by another rule.
     pub(super) must_stay_out: bool,
     /// The last offer for which this member left its place between the leader and the target: the leader's token and
-    /// the target. It makes way only once for each target.
+    /// the target. This member makes way only once for each target, which may not exist.
     pub(super) made_way: Option<(FencingToken, Sequence)>,
-    /// The last terms of all known leaders, by which a leader decides when to hand over to a member of higher priority.
+    /// The last terms of the known leaders, by which this member, as the leader, decides when to hand over to a member
+    /// of higher priority.
     pub(super) preemption: Preemption,
     /// Whether the member has a session, and whether it is in the queue.
     pub(super) phase: Phase,
-    /// Grows with each change of the published state; `None` until the member, or its previous process, has joined.
+    /// Grows with each change of the leader that this member reports; `None` until the member, or its previous process,
+    /// has joined.
     pub(super) index: Option<u64>,
     /// The actions caused by the current event, in order.
     pub(super) outbox: Vec<Action>,
@@ -113,7 +115,7 @@ impl Member {
         self.lease_policy.reserve
     }
 
-    /// Returns the first actions of the member.
+    /// Returns the first actions of the member: none for a member that is unhealthy at first.
     pub fn start(&self) -> Vec<Action> {
         if self.phase == Phase::Withdrawn { vec![] } else { vec![Action::OpenSession] }
     }
@@ -124,19 +126,21 @@ impl Member {
         self.on_event(now, event);
         self.update_outdated_znode(now);
         let mut actions = mem::take(&mut self.outbox);
-        // In another client's election, a write would use up the one-shot watch of the contender behind.
+        // In another client's election, a write would use up the one-shot watch of the contender behind, which might
+        // then not notice that this member's znode is gone.
         if !self.relays {
             actions.retain(|action| !matches!(action, Action::Update(_)));
         }
         let leader = self.reported_leader();
         self.note_leader(leader.as_ref(), now);
+        // Even without a change of the leader, the member's first ticket gives it an index.
         if leader != leader_before || self.index.is_none() {
             self.index = self.next_index();
         }
         actions
     }
 
-    /// Returns when [`Event::Woke`] is due.
+    /// Returns when [`Event::Woke`] is due; `None` while the member only waits for other events.
     pub fn wake_at(&self) -> Option<Moment> {
         match &self.phase {
             Phase::Stopped | Phase::Withdrawn | Phase::NoSession => None,
@@ -169,7 +173,7 @@ impl Member {
     }
 
     /// Returns the leader that this member reports to its application; `None` if it knows none. While this member
-    /// leads, it reports itself.
+    /// leads, it reports itself, and goes on to do so when its lease runs out, until it is woken to handle that.
     fn reported_leader(&self) -> Option<super::Announcement> {
         let (_, queue) = self.phase.in_queue()?;
         if !queue.contender.is_first() {
@@ -180,15 +184,16 @@ impl Member {
     }
 
     /// Returns the next index: the current one plus one, or the own token times [`INDEXES_PER_TOKEN`] if that is
-    /// larger.
+    /// larger. `None` if the member has had neither an index nor a ticket.
     ///
-    /// Tokens grow with every transaction of the servers. So the indexes of a later process of this member are larger,
-    /// whatever its clock shows, and no two members of an election have the same index, as long as no member sees more
-    /// than [`INDEXES_PER_TOKEN`] changes per transaction. Each change takes a transaction of the member or of the
-    /// leader.
+    /// Tokens grow with every transaction of the servers, and each change of the leader takes a transaction, of this
+    /// member or of the leader. So as long as a member sees at most [`INDEXES_PER_TOKEN`] changes per transaction, the
+    /// indexes of its later processes are larger, whatever their clocks show, and no two members of an election have
+    /// the same index.
     fn next_index(&self) -> Option<u64> {
         let next = self.index.map(|index| index.saturating_add(1));
         let token = self.phase.ticket().map(|ticket| ticket.token.0);
+        // If the token is too large for that, the index still grows, but from 1.
         let first = token.map(|token| token.checked_mul(INDEXES_PER_TOKEN).unwrap_or(1));
         next.max(first)
     }
@@ -234,7 +239,8 @@ impl Member {
         }
     }
 
-    /// Does what is due: leaves the queue if the lease has run out, ends a transfer, or sends a heartbeat.
+    /// Does what is due: requests another session, reads the queue while kept out of it, leaves the queue because the
+    /// lease has run out, ends a transfer, or sends a heartbeat.
     fn on_woke(&mut self, now: Moment) {
         match &mut self.phase {
             Phase::SessionTooShort { retry_at } if *retry_at <= now => self.open_session(),
@@ -261,7 +267,8 @@ impl Member {
     }
 
     /// Sends the next heartbeat, if it is due. Only a write that a quorum commits earns a lease, so the head and the
-    /// standby write, and all others read the head.
+    /// standby write, and all others read the head. To look for an announced leader that the queue does not show, a
+    /// heartbeat reads that leader's znode instead.
     fn send_heartbeat(&mut self, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         let ticket = queue.contender.ticket().sequence;
@@ -281,6 +288,7 @@ impl Member {
         self.outbox.push(queue.renew(now));
         if duty == Duty::Hold {
             if queue.contender.is_refused() {
+                // If the connected server shows the owner of the claim by now, wait behind it; otherwise claim again.
                 self.outbox.push(Action::ReadQueue);
             } else {
                 self.read_after_renewal(now);
@@ -296,6 +304,7 @@ impl Member {
                     self.rejoin();
                 }
             }
+            // Not a preemption: the caller chose the target.
             Command::Transfer { target, until } => self.offer(target, until, false, now),
             Command::HandOver(offer) => self.hand_over(offer),
             Command::CancelTransfer(offer) => self.cancel_transfer(offer),
@@ -328,7 +337,7 @@ impl Member {
         }
     }
 
-    /// Closes the session, and enters `phase`, in which the member has none.
+    /// Closes the session, if there is one, and enters `phase`, in which the member has none.
     fn close(&mut self, phase: Phase) {
         self.phase = phase;
         self.outbox.push(Action::CloseSession);
@@ -339,12 +348,13 @@ impl Member {
         self.outbox.push(Action::OpenSession);
     }
 
-    /// Joins again unless the member is still paused, kept out or unhealthy.
+    /// Joins again if the member is out of the queue, unless it is still paused, kept out or unhealthy.
     pub(super) fn return_to_queue(&mut self, now: Moment) {
         match self.phase {
             Phase::Withdrawn if !(self.paused || self.unhealthy) => self.open_session(),
             Phase::InSession(session, Stage::KeptOut { .. }) if !self.must_stay_out => {
-                // A session that sent no heartbeats for long could not get a lease at once, so replace it.
+                // A member that is kept out sends no heartbeats. After a long time without any, its session could not
+                // get a lease at once, so replace the session.
                 if session.is_unbroken(now) { self.join(session) } else { self.rejoin() }
             }
             _ => {}
@@ -366,14 +376,15 @@ impl Member {
     /// Writes the current data into the own znode. A member that is not in the queue yet writes it when it has joined.
     pub(super) fn update_znode(&mut self) {
         if let Some((_, queue)) = self.phase.in_queue_mut() {
-            self.outbox.push(Action::Update(queue.data(&self.profile, self.priority)));
+            self.outbox.push(Action::Update(queue.data_to_write(&self.profile, self.priority)));
         }
     }
 
     /// Updates the own znode when it no longer shows whether this member is a ready standby, whether it accepts an
-    /// offer, or that it has come nearer to the head. A short lease has enough left only for a while after each
-    /// heartbeat, so a standby that was ready is shown as ready until its lease ends: otherwise each heartbeat would
-    /// cost two more writes.
+    /// offer, or that it has come nearer to the head.
+    ///
+    /// With a short session timeout, enough of the lease is left only for a while after each heartbeat. So a standby
+    /// that became ready is shown as ready until its lease ends: otherwise each heartbeat would cost two more writes.
     fn update_outdated_znode(&mut self, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         let has_lease = match queue.ready_in_znode {
@@ -382,7 +393,8 @@ impl Member {
         };
         let ready = queue.contender.is_standby() && has_lease;
         let accepts = ready && queue.received_offer.is_some();
-        // A member that is far from the head, or knows no leader, can wait for the next announcement.
+        // A member that is far from the head, or knows no leader, can wait for the next announcement: it writes its
+        // distance when it relays that.
         let has_come_near = match queue.distance() {
             Some(distance) if queue.leader.announcement().is_some() => {
                 distance < Distance::FAR && queue.distance_in_znode != Some(distance)
@@ -391,7 +403,7 @@ impl Member {
         };
         let is_outdated =
             ready != queue.ready_in_znode || accepts != queue.accepts_in_znode || has_come_near;
-        // The claim of a first member has written all of this.
+        // A member that claims or leads has written all of this with its claim.
         if !is_outdated || queue.contender.is_first() {
             return;
         }

@@ -39,37 +39,37 @@ pub enum Event {
     Session(SessionEvent),
     /// The member's own znode exists.
     Joined(Ticket),
-    /// The session that was taken over owns the znode with this ticket, which has this data. The member continues at
-    /// its place in the queue, with the same token.
+    /// The session that was taken over owns the znode with this ticket. `data` is what the previous process
+    /// published; `None` if it cannot be decoded. The member continues at its place in the queue, with the same token.
     TicketFound { ticket: Ticket, data: Option<ZnodeData> },
-    /// The session that was taken over owns no znode in the queue. The member opens another session.
+    /// The session that was taken over owns no znode in the queue that this member can use. The member opens another
+    /// session.
     NoTicketFound,
-    /// The own znode, which had this ticket, was deleted by force: it is gone, or belongs to another session, although
-    /// the member's session lives. The member joins again, at the tail.
+    /// The own znode, which had this ticket, was deleted by force: it is gone, or another session's znode has its name,
+    /// although the member's session lives. The member joins again, at the tail.
     TicketLost(Ticket),
     /// The answer to [`Action::ReadQueue`], which may already be outdated.
     QueueRead(Queue),
-    /// The predecessor's znode, which is now watched, with the announcement and the predecessor's distance from the
-    /// head in it.
+    /// The predecessor's znode, which is now watched, with the announcement in it, if there is one, and the
+    /// predecessor's distance from the announced leader.
     PredecessorRead {
         predecessor: Ticket,
         announcement: Option<Announcement>,
         distance: Option<Distance>,
     },
-    /// The znode with the predecessor's sequence is gone. The token is that of the watched znode; `None` if no znode
-    /// was watched.
+    /// The znode with the predecessor's sequence is gone. The token is that of the watched znode; `None` if no member's
+    /// znode could be watched.
     PredecessorGone { predecessor: Sequence, token: Option<FencingToken> },
-    /// The answer to [`Action::ReadHead`], which was sent at `sent_at`: the head's znode exists, with this
-    /// announcement.
+    /// The answer to [`Action::ReadHead`], which was sent at `sent_at`: the znode exists, with this announcement.
     HeadRead { head: Ticket, announcement: Option<Announcement>, sent_at: Moment },
-    /// The answer to [`Action::ReadHead`], which was sent at `sent_at`: the znode with this sequence is gone.
+    /// The answer to [`Action::ReadHead`], which was sent at `sent_at`: no member's znode has this sequence.
     HeadGone { head: Sequence, sent_at: Moment },
     /// With `keep_out`, the path has foreign contenders: their client sorts the queue by another rule than members do.
     /// A member must stay out of the queue until they are gone, since each rule would have its own leader. Without
     /// `keep_out`, the path has none.
     Foreign { keep_out: bool },
-    /// The predecessor's znode, which was just read, contains this offer; or the head's znode does, and this member is
-    /// the target. The target accepts the offer, and a standby that is not the target makes way for the target.
+    /// A znode that was just read contains this offer: the predecessor's znode, or the head's if this member is the
+    /// target. The target accepts the offer, and a standby that is not the target makes way for the target.
     OfferRead(Offer),
     /// The answer to [`Action::ReadTarget`]: the offer that the target of a transfer has accepted, if any.
     TargetRead { target: Sequence, accepted: Option<Offer> },
@@ -79,8 +79,8 @@ pub enum Event {
     PrioritiesRead(Vec<MemberPriority>),
     /// A quorum committed a write to the member's own znode, sent at `sent_at`. The commit renews the lease.
     Committed { sent_at: Moment },
-    /// A quorum refused the claim that was sent at `sent_at`, because `holder` owns the claim znode; or, with
-    /// [`ClaimOwner::Gone`], a renewal, because the claim znode that this member created no longer exists.
+    /// A quorum refused the claim that was sent at `sent_at`, because `holder` owns the claim znode. With
+    /// [`ClaimOwner::Gone`], a quorum refused a renewal, because the claim znode that this member created is gone.
     ClaimRefused { holder: ClaimOwner, sent_at: Moment },
     /// The moment returned by [`Member::wake_at`] has come.
     Woke,
@@ -93,10 +93,10 @@ pub enum Event {
 /// Commands of operators and applications.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
-    /// Stop leading and rejoin at the tail.
+    /// Stop leading and rejoin at the tail. Does nothing unless this member leads.
     Resign,
     /// Offer leadership to the member with the sequence `target`, until the moment `until`; the members in between make
-    /// way. [`Command::HandOver`] completes the transfer. An earlier offer to another target is dropped.
+    /// way. [`Command::HandOver`] completes the transfer. The offer replaces an earlier one.
     Transfer { target: Sequence, until: Moment },
     /// Stop leading and rejoin at the tail, if the target has accepted this offer and is right behind this leader.
     HandOver(Offer),
@@ -118,7 +118,8 @@ pub enum Command {
 }
 
 impl Event {
-    /// Returns the token of the term that the previous process began, if this event continues that term.
+    /// Returns the token of the term that the previous process began, if this event continues that term: the
+    /// znode that was found announces its own ticket as the leader's.
     pub fn resumed_term(&self) -> Option<FencingToken> {
         let Self::TicketFound { ticket, data: Some(data) } = self else { return None };
         let announced = data.announcement.as_ref()?.ticket;
@@ -126,7 +127,8 @@ impl Event {
     }
 }
 
-/// Actions of a member.
+/// Actions of a member. [`Self::CloseSession`], [`Self::Update`], and [`Self::Relay`] without `sent_at` have no answer;
+/// that of [`Self::ReadPriorities`] may be missing. All others are answered by an event, unless the session ends first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Open a session. The one before, if any, has ended.
@@ -135,8 +137,8 @@ pub enum Action {
     CloseSession,
     /// Create the ephemeral sequential znode with this data, or find the one that this session already owns.
     Join(ZnodeData),
-    /// Find the znode of a session that was taken over, and never create one. The answer is [`Event::TicketFound`] or
-    /// [`Event::NoTicketFound`].
+    /// Find the own znode of a session that was taken over, but do not create one. The answer is [`Event::TicketFound`]
+    /// or [`Event::NoTicketFound`].
     FindTicket,
     /// List the members of the queue.
     ReadQueue,
@@ -144,7 +146,7 @@ pub enum Action {
     /// of the data, and [`Event::PredecessorGone`] once the znode is gone.
     WatchPredecessor(Sequence),
     /// Read the head's data, without a watch, as a heartbeat. With `confirm`, a quorum must confirm that the head
-    /// exists: the connected server may be wrong.
+    /// exists: the connected server may be wrong. `head` may also be an announced leader that the queue does not show.
     ReadHead { head: Sequence, confirm: bool, sent_at: Moment },
     /// Write a received announcement into the own znode. With `sent_at`, the write is also a heartbeat: its commit is
     /// reported as [`Event::Committed`].
@@ -159,13 +161,13 @@ pub enum Action {
     /// Write this data into the own znode. The member does not wait for the result.
     Update(ZnodeData),
     /// A heartbeat: commit a write that changes nothing but fails if the own znode is gone. After an acknowledged
-    /// claim, it also fails if the claim znode is gone. Only the standby's heartbeat has a `predecessor`, and also
-    /// finds out whether that znode is gone.
+    /// claim, it also fails if the claim znode is gone. Only the standby's heartbeat has a `predecessor`; it also finds
+    /// out whether the predecessor's znode is gone, which [`Event::PredecessorGone`] then reports.
     Renew { predecessor: Option<Sequence>, sent_at: Moment },
 }
 
 impl Action {
-    /// Returns true if this action ends the current session.
+    /// Returns true if this action ends the current session, or follows from its end, as [`Self::OpenSession`] does.
     pub fn ends_session(&self) -> bool {
         matches!(self, Self::OpenSession | Self::CloseSession)
     }

@@ -19,7 +19,8 @@ pub(super) enum Phase {
     Withdrawn,
     /// A session was requested and is not granted yet.
     NoSession,
-    /// The servers grant sessions too short for a useful lease. Another session is requested at `retry_at`.
+    /// The servers granted a session too short for a useful lease, which was closed. Another one is requested at
+    /// `retry_at`.
     SessionTooShort { retry_at: Moment },
     /// In this session, but not necessarily in the queue.
     InSession(LeasedSession, Stage),
@@ -44,14 +45,15 @@ pub(super) enum Stage {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct InQueue {
     pub(super) contender: Contender,
-    /// The leader according to the announcements of the members ahead.
+    /// The leader according to the announcements of the members ahead; after a restart of a leader, according to its
+    /// own znode, until it leads again.
     pub(super) leader: KnownLeader,
     /// The ticket of the leader in the predecessor's announcement, and the predecessor's distance from that leader.
     pub(super) relayed_distance: Option<(Ticket, Distance)>,
     /// The own distance from the leader, as last written into the own znode.
     pub(super) distance_in_znode: Option<Distance>,
-    /// The head that contradicted the predecessor's announcement. While this head exists, no announcement but the one
-    /// in the head's own znode is believed.
+    /// The last head that contradicted the announcement of the known leader. While this head exists, no announcement
+    /// but the one in the head's own znode is believed.
     pub(super) contradicting_head: Option<Sequence>,
     /// Whether the next heartbeat must confirm with a quorum that the head exists.
     pub(super) confirm_head: bool,
@@ -73,8 +75,9 @@ pub(super) struct InQueue {
     pub(super) preferred: Option<Preferred>,
     /// The number of transfers to a member of higher priority that failed in this leader's term.
     pub(super) failed_preemptions: u32,
-    /// Whether the previous process may have led in this session. Its claim znode disappears only with the session, so
-    /// a member that loses its ticket must not join again in this session.
+    /// Whether the previous process may have led in this session. The claim znode of that process disappears only with
+    /// the session, so a member that loses its ticket must not join again in this session: until the session ends, that
+    /// znode keeps all others from leading.
     pub(super) may_own_claim: bool,
 }
 
@@ -127,7 +130,7 @@ impl InQueue {
         }
     }
 
-    /// Returns the announcement for the own znode: this member if it claims or leads, otherwise the known leader.
+    /// Returns the announcement for the own znode: of this member if it claims or leads, otherwise of the known leader.
     pub(super) fn announcement(&self, own: &Arc<Profile>) -> Option<Announcement> {
         if self.contender.is_first() {
             Some(self.own_announcement(own))
@@ -140,8 +143,8 @@ impl InQueue {
         Announcement { leader: own.clone(), ticket: self.contender.ticket() }
     }
 
-    /// Returns the current data for the own znode. The caller writes it now, so the distance is noted as written.
-    pub(super) fn data(&mut self, own: &Arc<Profile>, priority: Priority) -> ZnodeData {
+    /// Returns the current data for the own znode, and notes the distance in it as written: the caller writes it now.
+    pub(super) fn data_to_write(&mut self, own: &Arc<Profile>, priority: Priority) -> ZnodeData {
         self.distance_in_znode = self.distance();
         let distance = self.distance_in_znode;
         let announcement = self.announcement(own);

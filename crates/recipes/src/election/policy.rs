@@ -7,8 +7,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Policy {
     pub margins: Margins,
-    /// How long a leader must see a member of higher priority before it hands over to that member; `None`: it never
-    /// does.
+    /// How long a leader must see a member of higher priority before it hands over to that member. With `None`, a
+    /// leader does so only while it has the lowest priority.
     pub preempt_after: Option<Duration>,
 }
 

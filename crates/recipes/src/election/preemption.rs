@@ -5,8 +5,8 @@
 //! queue for long enough. The transfer shows whether the target is ready: the leader keeps leading until the target has
 //! accepted.
 //!
-//! The wait for a member is doubled for each of that member's last terms in a row that were shorter than the wait, and
-//! for each transfer by priority that failed in this leader's term.
+//! The wait for a member is doubled for each of that member's latest consecutive terms that were shorter than the
+//! simple wait, and for each transfer by priority that failed in this leader's term.
 
 use super::phase::InQueue;
 use super::{Action, Announcement, Member};
@@ -49,16 +49,17 @@ pub struct MemberPriority {
     pub priority: Priority,
 }
 
-/// The minimum wait before a transfer by priority, in heartbeats.
+/// The minimum wait before a transfer by priority, in heartbeats. So no single reading is enough for a transfer: the
+/// member in it may be gone by then.
 const MIN_WAIT: u32 = 2;
-/// The maximum number of times that a wait is doubled.
+/// The maximum number of times that a wait is doubled: it becomes at most 64 times as long.
 const MAX_DOUBLINGS: u32 = 6;
 
 /// The member of the highest priority, as last read by this leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Preferred {
     member: Sequence,
-    /// When this leader first found this member to be the preferred one. Every reading since has shown the same member.
+    /// When a reading first showed this member as the preferred one. Every reading since has shown the same member.
     since: Moment,
     /// Whether the wait for this member was over at the last reading.
     is_due: bool,
@@ -88,20 +89,22 @@ struct LeaderTerm {
 
 impl Preemption {
     /// Records the leader that is known now, if any. A term shorter than `wait` counts as short.
-    fn note_leader(&mut self, leader: Option<&Announcement>, wait: Duration, now: Moment) {
-        let Some(leader) = leader else {
+    fn note_leader(&mut self, known: Option<&Announcement>, wait: Duration, now: Moment) {
+        let Some(announcement) = known else {
             if let Some(term) = &mut self.last_term {
                 term.ended_at.get_or_insert(now);
             }
             return;
         };
-        let token = leader.ticket.token;
+        let token = announcement.ticket.token;
+        // Only the beginning of a term after another known one is observed.
         let mut began_at = None;
         if let Some(term) = &mut self.last_term {
             if token == term.token {
                 // The same leader is known again, so its term had not ended.
                 term.ended_at = None;
             }
+            // Announcements of earlier terms may come late.
             if token <= term.token {
                 return;
             }
@@ -115,19 +118,19 @@ impl Preemption {
                 }
             }
         }
-        let leader = leader.leader.id.clone();
+        let leader = announcement.leader.id.clone();
         self.last_term = Some(LeaderTerm { leader, token, began_at, ended_at: None });
     }
 }
 
 impl Member {
-    /// Returns how long this member, if it leads, has to see a member of higher priority before it transfers leadership
-    /// to that member; `None` if it never does.
+    /// Returns how long this member, as the leader, has to see a member of higher priority before it transfers
+    /// leadership to that member; `None` if it never does.
     fn preemption_wait(&self) -> Option<Duration> {
         let wait = match self.priority {
             // Contenders of other clients support neither priorities nor transfers.
             _ if !self.relays => None,
-            // A leader of the lowest priority hands over as soon as another member is ready.
+            // A leader of the lowest priority waits only for the minimum.
             Priority::LOWEST => Some(Duration::ZERO),
             _ => self.preempt_after,
         };
@@ -140,6 +143,7 @@ impl Member {
     pub(super) fn on_priorities_read(&mut self, members: &[MemberPriority], now: Moment) {
         let wait = self.preemption_wait();
         let Some((_, queue)) = self.phase.in_queue_mut() else { return };
+        // Forget the preferred member, unless this reading shows the same one again.
         let known = queue.preferred.take();
         let Some(wait) = wait else { return };
         if queue.contender.acquired_by().is_none() {
@@ -166,7 +170,8 @@ impl Member {
     pub(super) fn preempt(&mut self, until: Moment, now: Moment) {
         let preferred = self.phase.in_queue().and_then(|(_, queue)| queue.due_preemption());
         if let Some(member) = preferred {
-            self.offer(member, until, true, now);
+            let is_preemption = true;
+            self.offer(member, until, is_preemption, now);
         }
     }
 
@@ -177,13 +182,14 @@ impl Member {
         }
         self.priority = priority;
         if let Some((_, queue)) = self.phase.in_queue_mut() {
-            // Only a member of higher priority than this one can be preferred: find it again.
+            // The preferred member must have a higher priority than this one: the next reading determines it again.
             queue.preferred = None;
         }
         self.update_znode();
     }
 
-    /// Records the leader, if this member may preempt: the wait for a preferred member depends on its last terms.
+    /// Records the leader, if this member may preempt: the wait for a preferred member depends on that member's last
+    /// terms.
     pub(super) fn note_leader(&mut self, leader: Option<&Announcement>, now: Moment) {
         if let Some(wait) = self.preemption_wait() {
             self.preemption.note_leader(leader, wait, now);
@@ -191,7 +197,8 @@ impl Member {
     }
 
     /// Sends a read after a leader's renewal. During a transfer, each renewal is followed by a read of the target's
-    /// znode. Otherwise, about three times per session timeout, a renewal is followed by a read of all priorities.
+    /// znode. Otherwise, about three times per session timeout, a renewal is followed by a read of all priorities,
+    /// which takes requests for every member.
     pub(super) fn read_after_renewal(&mut self, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue() else { return };
         if let Some(transfer) = &queue.transfer {
@@ -207,8 +214,9 @@ impl Member {
 }
 
 impl InQueue {
-    /// Handles the end of a transfer without a hand-over: counts it if it was made for a higher priority, which makes
-    /// the next wait longer, and forgets the preferred member.
+    /// Handles the end of a transfer without a hand-over. Counts the transfer if it was made for a higher priority,
+    /// which makes the next wait longer. Forgets the preferred member, so that the next wait begins with the next
+    /// reading.
     pub(super) fn end_preemption(&mut self) {
         if self.transfer.as_ref().is_some_and(|transfer| transfer.is_preemption) {
             self.failed_preemptions = self.failed_preemptions.saturating_add(1);
@@ -216,7 +224,8 @@ impl InQueue {
         self.preferred = None;
     }
 
-    /// Returns the member to which it is time to transfer leadership, if any.
+    /// Returns the member of higher priority to which it is time to transfer leadership; `None` if there is none, or
+    /// while any transfer is under way.
     pub(super) fn due_preemption(&self) -> Option<Sequence> {
         let preferred = self.preferred?;
         if preferred.is_due && self.transfer.is_none() { Some(preferred.member) } else { None }

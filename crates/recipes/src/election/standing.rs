@@ -7,8 +7,8 @@ use crate::{Moment, Sequence, Ticket};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The published state of a member: a copy, without the parts that change with each heartbeat. The runner publishes it
-/// after each step, and readers evaluate it at their own moments with [`Standing::at`].
+/// The published state of a member: a copy of its state without its heartbeats, but with its lease. The runner
+/// publishes it after each step, and readers evaluate it at their own moments with [`Standing::at`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     profile: Arc<Profile>,
@@ -24,9 +24,10 @@ pub struct Standing {
 pub enum Role {
     /// Leads, with `left` remaining of its lease.
     Leader { announcement: Announcement, left: Duration },
-    /// First in the queue without a live lease: as far as is known, no member leads.
+    /// First in the queue, but its claim is not acknowledged, or its lease has run out: as far as is known, no member
+    /// leads.
     Candidate,
-    /// Behind others in the queue, and follows this leader, if one is known.
+    /// Behind others in the queue, or reading it to find its own place. Follows this leader, if one is known.
     Follower { leader: Option<Announcement> },
     /// Not in the queue.
     Absent,
@@ -49,6 +50,7 @@ impl Standing {
     pub fn differs_for_readers(&self, before: &Self, now: Moment) -> bool {
         let changes_sooner = match (self.changes_at(now), before.changes_at(now)) {
             (Some(end), Some(end_before)) => end < end_before,
+            // This member has begun or ceased to lead.
             (end, end_before) => end.is_some() != end_before.is_some(),
         };
         changes_sooner || self.without_lease() != before.without_lease()
@@ -77,7 +79,7 @@ impl Standing {
         }
     }
 
-    /// Returns when the role changes by itself, at the end of a lease; `None` unless this member leads.
+    /// Returns when the role changes by itself, at the end of the lease; `None` unless this member leads.
     pub fn changes_at(&self, now: Moment) -> Option<Moment> {
         match self.at(now) {
             Role::Leader { left, .. } => Some(now.after(left)),
@@ -85,8 +87,9 @@ impl Standing {
         }
     }
 
-    /// Returns a number that grows at each change of the published state, also across restarts; `None` until the member
-    /// has joined. The end of a lease is such a change, even if the member has not been woken yet to handle it.
+    /// Returns a number that grows at each change of the leader that this member reports, also across restarts; `None`
+    /// until the member has joined. The end of a lease is such a change, even if the member has not been woken yet to
+    /// handle it.
     pub fn index_at(&self, now: Moment) -> Option<u64> {
         self.index.map(|index| index.saturating_add(u64::from(self.has_lapsed(now))))
     }
@@ -96,14 +99,14 @@ impl Standing {
         self.acquired_by().is_some() && matches!(self.at(now), Role::Candidate)
     }
 
-    /// Returns when the lease ended, if it [has lapsed](Self::has_lapsed).
+    /// Returns when the lease ended; `None` unless the member [has lapsed](Self::has_lapsed).
     pub fn lapsed_at(&self, now: Moment) -> Option<Moment> {
         let (session, _) = self.phase.in_queue()?;
         if self.has_lapsed(now) { session.lease_ends_at() } else { None }
     }
 
-    /// Returns the number of [`Self::index_at`], without counting the end of a lease for which the member has not been
-    /// woken yet.
+    /// Returns the index as of the member's last step: unlike [`Self::index_at`], it does not count the end of a lease
+    /// for which the member has not been woken yet.
     pub fn index(&self) -> Option<u64> {
         self.index
     }
@@ -120,12 +123,14 @@ impl Standing {
         self.phase.ticket()
     }
 
+    /// Returns the member right ahead in the queue; `None` if there is none, or it is not known.
     pub fn predecessor(&self) -> Option<Sequence> {
         let (_, queue) = self.phase.in_queue()?;
         queue.contender.predecessors().map(|ahead| ahead.predecessor)
     }
 
-    /// Returns an upper bound of the place in the queue, where the head has place 1. Members ahead can only leave.
+    /// Returns the place in the queue, where the head has place 1. It is an upper bound: members ahead can only leave.
+    /// `None` if the member is not in the queue, or has yet to find its place.
     pub fn place(&self) -> Option<usize> {
         let (_, queue) = self.phase.in_queue()?;
         if queue.contender.is_first() {
@@ -135,6 +140,7 @@ impl Standing {
         queue.contender.predecessors().map(|ahead| ahead.count(own) + 1)
     }
 
+    /// Returns true if no member is ahead, as far as is known: this member claims or leads.
     pub fn is_first(&self) -> bool {
         self.phase.in_queue().is_some_and(|(_, queue)| queue.contender.is_first())
     }
@@ -148,41 +154,40 @@ impl Standing {
     /// member is the standby, right behind the head.
     pub fn standby_is_ready(&self, now: Moment) -> Option<bool> {
         let (session, queue) = self.phase.in_queue()?;
-        if !queue.contender.is_standby() {
-            return None;
-        }
-        Some(session.has_enough_lease(now))
+        queue.contender.is_standby().then(|| session.has_enough_lease(now))
     }
 
-    /// Returns this leader's offer and the known state of its target.
+    /// Returns the offer of the transfer under way, and the known state of its target; `None` unless this member leads
+    /// and transfers leadership.
     pub fn target(&self) -> Option<(Offer, TransferTarget)> {
         let (_, queue) = self.phase.in_queue()?;
         queue.transfer.as_ref().map(|transfer| (transfer.offer, transfer.target_state))
     }
 
     /// Returns the member of higher priority to which it is time to transfer leadership, with
-    /// [`Command::Preempt`](super::Command::Preempt); `None` unless this member leads.
+    /// [`Command::Preempt`](super::Command::Preempt). `None` unless this member leads, and while a transfer is under
+    /// way.
     pub fn due_preemption(&self) -> Option<Sequence> {
         self.phase.in_queue().and_then(|(_, queue)| queue.due_preemption())
     }
 
-    /// Returns two members of which the one with the smaller sequence has the larger token: one of the two znodes was
-    /// created by hand, so the head's announcement is not believed.
+    /// Returns two members whose sequences are in another order than their tokens, if any are known: one of the two
+    /// znodes was created by hand, so the head's announcement is not believed.
     pub fn out_of_order(&self) -> Option<(Sequence, Sequence)> {
         self.phase.in_queue().and_then(|(_, queue)| queue.out_of_order())
     }
 
-    /// Returns the leader ahead that has the id of this member, and so is not reported to the application: an earlier
-    /// process of this member, or another member with the same id.
+    /// Returns the known leader if it has the id of this member, and so is not reported to the application. It is an
+    /// earlier process of this member, or another member with the same id.
     pub fn duplicate_id(&self) -> Option<&Announcement> {
         let (_, queue) = self.phase.in_queue()?;
-        // After a restart, this member's own znode announces the member itself.
+        // After a restart, the known leader may be this member itself, from its own znode.
         let own = queue.contender.ticket();
         let duplicate = queue.leader.with_same_id_as(&self.profile)?;
         if duplicate.ticket == own { None } else { Some(duplicate) }
     }
 
-    /// Returns true if the servers grant sessions too short for a useful lease.
+    /// Returns true if the servers granted a session too short for a useful lease, and another is requested later.
     pub fn is_session_too_short(&self) -> bool {
         matches!(self.phase, Phase::SessionTooShort { .. })
     }

@@ -1,11 +1,11 @@
 //! The transfer of leadership to a chosen member, the target.
 //!
 //! The queue never grows at its head, and a member keeps its place. So the members between the leader and the target
-//! have to rejoin behind the target, until it is right behind the leader. The leader writes an offer into its own
-//! znode. The standby, which watches that znode, makes way; the next member becomes the standby and reads the same
+//! have to rejoin behind the target, until the target is right behind the leader. The leader writes an offer into its
+//! own znode. The standby, which watches that znode, makes way; the next member becomes the standby and reads the same
 //! offer, until the target is the standby. The target writes that it accepts, as long as its lease would let it lead at
-//! once when the leader is gone. When the leader reads that, it may leave: the target leads, and no other member has
-//! led in between.
+//! once when the leader is gone. When the leader has read that, it may leave: then the target leads, and no other
+//! member has led in between.
 //!
 //! Until it leaves, the leader leads as before. So a failed transfer costs the members in between their places, but
 //! nothing else. The target's acceptance must be newer than the offer, since a target that was ready before may have
@@ -21,7 +21,7 @@ pub struct Offer {
     pub leader: FencingToken,
     /// The member that is to take over.
     pub target: Sequence,
-    /// The moment of the offer in nanoseconds, by the leader's clock, which distinguishes the offers of one leader.
+    /// The moment of the offer by the leader's clock, in nanoseconds. It distinguishes the offers of one leader.
     pub number: u64,
 }
 
@@ -29,11 +29,11 @@ pub struct Offer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct OngoingTransfer {
     pub(super) offer: Offer,
-    /// When the leader withdraws the offer.
+    /// When the leader withdraws the offer, unless leadership is handed over before.
     pub(super) until: Moment,
     /// The state of the target, as last read.
     pub(super) target_state: TransferTarget,
-    /// Whether the transfer is made because of the target's priority.
+    /// Whether the transfer is made because of the target's priority, and not because a caller chose the target.
     pub(super) is_preemption: bool,
 }
 
@@ -46,7 +46,7 @@ impl OngoingTransfer {
 /// The known state of a transfer's target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransferTarget {
-    /// The target has not accepted yet.
+    /// The target has not accepted the offer, as far as is known.
     Awaited,
     /// The target is right behind the leader and had a lease when it accepted, so the leader may leave.
     Ready,
@@ -86,7 +86,8 @@ impl Member {
     }
 
     /// Leaves the queue, so that the target leads, if the target has accepted this offer. Otherwise this member keeps
-    /// leading: the target may have left while this member's application ended its work.
+    /// leading: after the target had accepted, this member's application ended its work, and the target may have left
+    /// meanwhile.
     pub(super) fn hand_over(&mut self, offer: Offer) {
         let Some((_, queue)) = self.phase.in_queue() else { return };
         let Some(transfer) = &queue.transfer else { return };
@@ -132,24 +133,24 @@ impl Member {
         queue.transfer.as_deref_mut().filter(|transfer| transfer.offer.target == target)
     }
 
-    /// Handles the leader's offer. The target notes it, and accepts it as soon as it is ready. If a member behind is
-    /// the target, the standby makes way: it rejoins behind that member, but only once for each target, since the
-    /// target's znode may be gone, or may never have existed.
+    /// Handles the leader's offer. A target notes the offer, and accepts it as soon as it is ready. If the target is
+    /// behind this member, and this member is the standby, it makes way: it rejoins behind the target. But it does so
+    /// only once for each target, since the target's znode may be gone, or may never have existed.
     pub(super) fn on_offer_read(&mut self, offer: Offer) {
         let Some((_, queue)) = self.phase.in_queue_mut() else { return };
         let own = queue.contender.ticket().sequence;
-        let is_standby = queue.contender.predecessors().is_some_and(|predecessors| {
+        let is_leaders_standby = queue.contender.predecessors().is_some_and(|predecessors| {
             predecessors.predecessor_is_head() && predecessors.predecessor_has_token(offer.leader)
         });
         let leader = queue.leader.announcement().map(|known| known.ticket.token);
         // Only an offer of the current leader counts.
-        if offer.target == own && (is_standby || leader == Some(offer.leader)) {
+        if offer.target == own && (is_leaders_standby || leader == Some(offer.leader)) {
             // The acceptance of an earlier offer does not count for this one: it must be written again.
             if queue.received_offer.as_deref() != Some(&offer) {
                 queue.accepts_in_znode = false;
             }
             queue.received_offer = Some(Box::new(offer));
-        } else if is_standby
+        } else if is_leaders_standby
             && offer.target > own
             && self.made_way != Some((offer.leader, offer.target))
         {

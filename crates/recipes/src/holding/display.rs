@@ -26,6 +26,7 @@ impl fmt::Display for Mode {
 
 impl fmt::Display for LockEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The first letter of the prefix of the znode's name.
         let mode = match self.mode {
             Mode::Exclusive => "w",
             Mode::Shared => "r",

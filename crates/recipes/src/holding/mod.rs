@@ -13,8 +13,7 @@
 //! - after a create whose outcome is unknown, the runner looks for the znode before it creates another: the znode
 //!   belongs to the session, and its data has the id of the holding;
 //! - each own znode is watched, and read again after each resumption; then each znode ahead that was watched is watched
-//!   again. The loss of an own znode is reported before the disappearance of a znode ahead, if it was committed
-//!   earlier;
+//!   again. If the own znode was lost before a znode ahead disappeared, the loss is reported first;
 //! - if several readings for one holding are under way, only the last is reported;
 //! - the actions of one holding are carried out in their order.
 
@@ -155,7 +154,8 @@ pub enum HoldingState {
     Held { token: FencingToken, until: Moment },
     /// This member has left the barrier, but others are still inside.
     Leaving,
-    /// The holding has ended because its lease ran out, but [`Action::Ended`] was not returned yet.
+    /// The holding has ended. [`HoldingSnapshot::at`] returns this only for a lease that has run out before
+    /// [`Action::Ended`] was returned.
     Ended(End),
 }
 
@@ -186,7 +186,8 @@ enum HoldingsPhase {
     Closed,
     /// A session was requested and is not granted yet.
     Opening,
-    /// The servers grant sessions that are too short for a useful lease. Another session is requested at `retry_at`.
+    /// The servers grant sessions whose timeout is too short for a useful lease. Another session is requested at
+    /// `retry_at`, if one is still needed then.
     TooShort { retry_at: Moment },
     /// The session is open.
     Open {
@@ -198,16 +199,16 @@ enum HoldingsPhase {
     },
 }
 
-/// About once in this many heartbeats, a quorum is asked whether the znode that a holding waits for still exists.
+/// About once in this many heartbeats, a quorum is asked whether the znode that a holding waits for still exists. That
+/// costs a transaction, and helps only at a server that has lost one, so it is done rarely.
 const CONFIRM_EVERY: u32 = 32;
 
 /// All requested locks and barriers, and their session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holdings {
     lease_policy: LeasePolicy,
-    /// The session is closed when nothing has needed it for so long.
+    /// The session is closed when nothing has needed it for this long.
     idle_after: Duration,
-    /// Whether there is a session.
     phase: HoldingsPhase,
     /// The holdings that are not over.
     holdings: BTreeMap<HoldingId, Holding>,
@@ -249,6 +250,7 @@ impl Holdings {
         let is_idle = self.is_idle();
         if let HoldingsPhase::Open { idle_since, sends_heartbeats, .. } = &mut self.phase {
             *idle_since = if is_idle { Some(idle_since.unwrap_or(now)) } else { None };
+            // Heartbeats begin when something other than reads needs the session, and stop in `end_idle_session`.
             *sends_heartbeats |= !is_idle;
         }
         actions
@@ -290,8 +292,8 @@ impl Holdings {
         self.holdings.is_empty() && !self.in_use
     }
 
-    /// Returns when an idle session takes its next step: while it sends heartbeats, when to stop them; after that, when to
-    /// close the session. A read delays only the closing.
+    /// Returns when [`Self::end_idle_session`] is due. While the session sends heartbeats, a read does not delay that:
+    /// it only keeps the session open without them. After that, each read delays the closing.
     fn idle_until(&self, idle_since: Moment, sends_heartbeats: bool) -> Moment {
         let last_use = match self.read_at {
             Some(read_at) if !sends_heartbeats => idle_since.max(read_at),
@@ -322,13 +324,15 @@ impl Holdings {
                 match session.resumed(timeout, sent_at, now) {
                     Some(resumed) => {
                         *session = resumed;
+                        // A shorter timeout shortens the lease, which may have run out by that.
                         self.end_if_lapsed(now)
                     }
                     None => self.close_short_session(now),
                 }
             }
             Event::Session(SessionEvent::Lost) => self.on_session_lost(),
-            // Locks and barriers are not handed to the next process.
+            // A lost connection ends nothing while the lease runs. A session is never taken over, because locks and
+            // barriers are not handed to the next process.
             Event::Session(SessionEvent::Disconnected | SessionEvent::TakenOver { .. }) => vec![],
             Event::Committed { sent_at } => self.on_committed(sent_at, now),
             Event::Place(id, event) => self.on_place(id, event, now),
@@ -339,7 +343,7 @@ impl Holdings {
         }
     }
 
-    /// Adds a holding, which joins now if the session is open, and otherwise as soon as the session is open.
+    /// Adds a holding, which joins now if the session is open, and otherwise once a session is.
     fn on_requested(&mut self, id: HoldingId, spec: HoldingSpec, now: Moment) -> Vec<Action> {
         if self.holdings.len() >= Self::MAX {
             return vec![Action::Ended(id, End::TooMany)];
@@ -367,7 +371,7 @@ impl Holdings {
         self.open_if_closed()
     }
 
-    /// Requests a session, unless a session is open or was requested, or the servers grant too short ones.
+    /// Requests a session, unless one is open or requested, or is requested later because the last one was too short.
     fn open_if_closed(&mut self) -> Vec<Action> {
         if let HoldingsPhase::Closed = self.phase { self.open() } else { vec![] }
     }
@@ -377,8 +381,8 @@ impl Holdings {
         vec![Action::OpenSession]
     }
 
-    /// Requests a session that can have a lease at once, unless it is open. A session that was only used for reading
-    /// would first have to send regular heartbeats for a while. It owns no znodes, so it is replaced.
+    /// Requests a session that can have a lease at once, unless one is open. A session that sends no heartbeats would
+    /// first have to send regular ones for a while. It is only used for reading and owns no znodes, so replace it.
     fn open_for_lease(&mut self, now: Moment) -> Vec<Action> {
         if let HoldingsPhase::Open { session, sends_heartbeats: false, .. } = &self.phase
             && !session.is_unbroken(now)
@@ -412,6 +416,7 @@ impl Holdings {
             HoldingsPhase::Closed | HoldingsPhase::TooShort { .. } => vec![],
             HoldingsPhase::Opening | HoldingsPhase::Open { .. } => {
                 let mut actions = self.for_each_recipe(|recipe| recipe.on_session_lost());
+                // The holdings that ended with the session need no other session.
                 self.holdings.retain(|_, holding| !holding.recipe().is_over());
                 self.phase = HoldingsPhase::Closed;
                 if !self.is_idle() {
@@ -425,6 +430,7 @@ impl Holdings {
     /// Closes the session, whose timeout is too short for a useful lease, and schedules the request for another.
     fn close_short_session(&mut self, now: Moment) -> Vec<Action> {
         let mut actions = self.for_each_recipe(|recipe| recipe.on_session_lost());
+        // The servers' configuration limits the timeout, so a new session would hardly get a longer one at once.
         let retry_at = now.after(10 * self.lease_policy.margins.heartbeat);
         self.phase = HoldingsPhase::TooShort { retry_at };
         actions.push(Action::CloseSession);
@@ -510,6 +516,7 @@ impl Holdings {
     }
 
     fn heartbeat_due(&self, session: &LeasedSession) -> Option<Moment> {
+        // A holding that waits may need a lease at any moment. Without holdings, one may soon be requested.
         let duty = if self.needs_lease() {
             Duty::Hold
         } else if self.holdings.is_empty() {
@@ -539,7 +546,7 @@ impl Holdings {
     }
 
     /// Asks a quorum whether the znodes that some of the holdings wait for still exist: a server that lost a
-    /// transaction may show a deleted znode indefinitely. The turn of each holding comes at another heartbeat.
+    /// transaction may show a deleted znode indefinitely. The turns of the holdings come at different heartbeats.
     fn confirm(&self, session: &LeasedSession, now: Moment) -> Vec<Action> {
         let mut actions = vec![];
         for (id, holding) in &self.holdings {
@@ -569,6 +576,7 @@ impl HoldingSnapshot {
         self.holding.recipe().status(self.session.as_ref(), now)
     }
 
+    /// Returns the ticket of the own znode, if the holding has one.
     pub fn ticket(&self) -> Option<Ticket> {
         self.holding.recipe().ticket()
     }
@@ -590,8 +598,9 @@ impl Holding {
     }
 }
 
-/// Returns the low bits of an id in place of a ticket's sequence. A session derives its delays from such a sequence, so
-/// different ids keep sessions and holdings from asking the servers all at once.
+/// Returns the low 31 bits of an id in place of a ticket's sequence. The delays of heartbeats and the turns to ask a
+/// quorum are derived from such a sequence, so different ids keep sessions and holdings from asking the servers all at
+/// once. Never `None`: 31 bits are not negative.
 fn jitter_seed(number: u64) -> Option<Sequence> {
     i32::try_from(number & 0x7FFF_FFFF).ok().and_then(Sequence::new)
 }

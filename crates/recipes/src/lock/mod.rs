@@ -1,19 +1,19 @@
 //! Locks: exclusive, shared, and with a number of slots, in one queue by order of arrival.
 //!
-//! An exclusive lock waits for all entries ahead, a shared lock for the writers ahead, and a lock with N slots until
-//! fewer than N entries are ahead. No entry overtakes another, so a writer behind many readers gets its turn: readers
-//! that come later wait for it.
+//! An exclusive lock (a writer) waits for all entries ahead, a shared lock (a reader) for the writers ahead, and a lock
+//! with N slots until fewer than N entries are ahead. No entry overtakes another, so a writer behind many readers gets
+//! its turn: readers that come later wait for it.
 //!
-//! Each entry watches the nearest znodes that it waits for, and the one before them. So it is notified when it becomes
-//! the next to hold, and then holds as soon as it is notified that the last znode in its way is gone, if its session
-//! has a lease. A release wakes the next entry and the one behind that; the release of a writer may instead wake all
-//! readers behind it.
+//! Each entry watches the nearest znode that it waits for (with N slots, the nearest N), and one more before that. When
+//! one of these znodes goes, the entry learns whether it is the next to hold. The next to hold does so as soon as it is
+//! notified that the last znode in its way is gone, if its session has a lease. A release wakes the next entry and the
+//! one behind that; the release of a writer may instead wake all readers behind it.
 //!
 //! # Guarantees
 //!
-//! As long as every server shows what a quorum has committed, two locks that exclude each other are never held at the
-//! same time: a lock is held only while no entry is in its way and its session's lease runs, and its own znode exists
-//! until that lease ends.
+//! As long as no server has lost a transaction, two locks that exclude each other are never held at the same time: a
+//! lock is held only while no entry is in its way and its session's lease runs, and its own znode exists until that
+//! lease ends.
 //!
 //! Unlike an election, a lock has no claim znode: readers hold together, and no single znode could exclude a writer
 //! from all of them. So at a server that has lost the transaction that created a holder's znode, a second entry may
@@ -138,6 +138,8 @@ impl Recipe for Lock {
         if queue.contender.on_committed(session, sent_at, now) {
             return vec![];
         }
+        // The lease had run out before this commit. `Holdings` ends such a lock before it handles any event, so this is
+        // only a second safeguard.
         self.leave(ticket, End::Lost(Loss::LeaseRanOut))
     }
 
@@ -162,6 +164,7 @@ impl Recipe for Lock {
                 }
                 vec![]
             }
+            // Only barriers need these.
             Event::BarrierRead(_) | Event::BarrierChanged => vec![],
         }
     }
@@ -203,6 +206,7 @@ impl Recipe for Lock {
         Some(if contender.acquired_by().is_some() {
             HoldingState::Ended(End::Lost(Loss::LeaseRanOut))
         } else if contender.is_first() {
+            // The lock is held once a quorum has committed a heartbeat.
             HoldingState::Waiting { ahead: Some(0) }
         } else if contender.predecessors().is_some() {
             HoldingState::Waiting { ahead: Some(queue.ahead.len()) }
@@ -243,6 +247,7 @@ impl Lock {
 
     fn on_ticket_lost(&mut self, lost: Ticket) -> Vec<Effect> {
         match &self.stage {
+            // The lost znode is an earlier one.
             Stage::InQueue(queue) if queue.contender.ticket() != lost => vec![],
             Stage::InQueue(queue) if queue.contender.acquired_by().is_some() => {
                 self.stage = Stage::Over;
@@ -264,9 +269,11 @@ impl Lock {
         entries.sort_unstable_by_key(|entry| entry.sequence);
         let mode = self.mode;
         let own = ticket.sequence;
+        // This entry is first already, so the reading is outdated.
         if queue.contender.is_first() {
             return vec![];
         }
+        // The own znode is lost: a reading without it is delivered only if a quorum agrees.
         if !entries.iter().any(|entry| entry.sequence == own) {
             return self.join();
         }
@@ -288,10 +295,11 @@ impl InQueue {
         // With N slots, this entry may hold while N - 1 entries are ahead, so hide the first N - 1 from the contender.
         let in_the_way = self.ahead.iter().skip(mode.max_ahead()).copied();
         match self.contender.on_queue_read(in_the_way.chain([own]).collect()) {
+            // Neither happens: the caller has returned if this entry was first, and the queue above has the own znode.
             AfterQueueRead::Ignored | AfterQueueRead::Missing => vec![],
-            // The contender ignored a znode that sorts before the head that it knew. But the znode exists: the server
-            // that listed the queue may have lost the transaction that created it. So forget the head, and count the
-            // znode.
+            // The contender is first only because it ignores znodes with a smaller sequence than the head that it knew.
+            // But such a znode exists now, and may hold: the server that showed that head may have lost the transaction
+            // that created the znode. So forget the head, and count the znode.
             AfterQueueRead::First if self.ahead.len() > mode.max_ahead() => {
                 self.contender.forget_queue();
                 self.locate(mode, session, now)
@@ -301,17 +309,19 @@ impl InQueue {
         }
     }
 
-    /// Watches the nearest znodes ahead, of which one must go before this entry holds, and the one before them.
+    /// Watches the nearest znodes ahead, of which one must go before this entry holds, and one more before them: when
+    /// that one is gone, this entry may be the next to hold.
     fn watch_nearest(&mut self, mode: Mode) -> Vec<Effect> {
         let farther = self.ahead.len().saturating_sub(mode.max_ahead() + 2);
-        let nearest = &self.ahead[farther..];
-        self.watched.retain(|sequence, _| nearest.contains(sequence));
+        let to_watch = &self.ahead[farther..];
+        self.watched.retain(|sequence, _| to_watch.contains(sequence));
+        // The contender has forgotten the tokens if its predecessor or its head changed with this reading.
         for (&sequence, &token) in &self.watched {
             if let Some(token) = token {
                 note_watched(&mut self.contender, Ticket { sequence, token });
             }
         }
-        let unwatched = nearest.iter().filter(|sequence| !self.watched.contains_key(*sequence));
+        let unwatched = to_watch.iter().filter(|sequence| !self.watched.contains_key(*sequence));
         let unwatched: Vec<_> = unwatched.copied().collect();
         self.watched.extend(unwatched.iter().map(|sequence| (*sequence, None)));
         unwatched.into_iter().map(|sequence| Effect::Do(Action::Watch(sequence))).collect()
@@ -339,13 +349,15 @@ impl InQueue {
             return vec![];
         };
         self.ahead.retain(|sequence| *sequence != gone);
-        // Other entries are still in the way.
+        // Other entries are still in the way. Read the queue to learn which of them to watch.
         if self.ahead.len() > mode.max_ahead() {
             self.contender.on_head_gone(gone);
             return vec![Effect::Do(Action::Read)];
         }
-        // With several slots, any watched entry that goes frees one. The contender expects the nearest entry to go, so
-        // report that entry as gone. Without a token, the contender does not hold by the session's lease.
+        // With several slots, any watched entry that goes frees one. The contender knows only the nearest entry, so
+        // report to it that the nearest entry is gone, with the token of that entry. If the gone znode is perhaps not
+        // the one that was watched, report no token: then the contender claims, instead of holding by the session's
+        // lease.
         let is_known = token.is_some() && token == known_token;
         let nearest_token = if !is_known {
             None
@@ -358,6 +370,7 @@ impl InQueue {
         // sends none, so pass a copy of the session.
         let mut copy = *session;
         match self.contender.on_predecessor_gone(nearest, nearest_token, &mut copy, now) {
+            // The contender does not know that the nearest entry was the head.
             AfterPredecessorGone::Ignored | AfterPredecessorGone::ReadQueue => {
                 vec![Effect::Do(Action::Read)]
             }

@@ -55,15 +55,16 @@ impl Mode {
     }
 }
 
-/// Returns for each entry of a queue whether it may hold, given the entries ahead: for operators who look at a lock.
+/// Returns for each entry of a queue, in order, whether it may hold, given the entries ahead: for operators who look at
+/// a lock. The leases of the sessions do not count.
 pub fn holders(queue: &[Mode]) -> impl Iterator<Item = bool> {
     let mut ahead = 0;
-    let mut not_shared = 0;
+    let mut not_shared_ahead = 0;
     queue.iter().map(move |mode| {
         // A shared lock waits only for entries that are not shared.
-        let in_the_way = if *mode == Mode::Shared { not_shared } else { ahead };
+        let in_the_way = if *mode == Mode::Shared { not_shared_ahead } else { ahead };
         ahead += 1;
-        not_shared += usize::from(*mode != Mode::Shared);
+        not_shared_ahead += usize::from(*mode != Mode::Shared);
         in_the_way <= mode.max_ahead()
     })
 }

@@ -28,12 +28,12 @@ impl TicketSource {
         let mut kdc = String::new();
         if let TicketError::Kerberos(error) = error {
             why = about_server(error, &server).unwrap_or(why);
-            // The error has the principal that Kerberos requested. If DNS has another name for the host, it is not `server`.
+            // The error names the requested principal. If DNS has another name for the host, that is not `server`.
             if error.code() == code::SERVER_UNKNOWN && !error.to_string().contains(&server) {
                 let remedy = dns_name_remedy();
                 why += &format!(". By DNS, Kerberos took another name for {host}: {remedy}");
             }
-            // All other errors come from Kerberos on this machine, before it asks a KDC.
+            // All other errors come from the Kerberos library, before it asks a KDC.
             if code::ANSWERS.contains(&error.code()) || error.code() == code::KDC_UNREACHABLE {
                 kdc = format!(" from the KDC of {}", self.settings.realm());
             }
@@ -143,7 +143,7 @@ pub(super) fn default_cache() -> String {
     }
 }
 
-/// Returns the remedy if Kerberos replaces the configured name of a server by its name in DNS.
+/// Returns the remedy if Kerberos replaces the configured name of a server by another name from DNS.
 pub(super) fn dns_name_remedy() -> String {
     format!("set rdns = false and dns_canonicalize_hostname = false in {}", krb5_conf())
 }

@@ -43,7 +43,7 @@ struct Refusal {
 }
 
 impl KeytabGate {
-    /// Returns the KDC's refusal if it must not be asked again with this keytab yet.
+    /// Returns the error with which the KDC has refused this keytab, if the KDC must not be asked with it again yet.
     pub(super) fn refusal(&self, keytab: Fingerprint, now: Moment) -> Option<&GssapiError> {
         let refusal = self.0.as_ref()?;
         if refusal.keytab == keytab && now < refusal.ask_again_at {
@@ -70,7 +70,7 @@ impl KeytabGate {
             | code::CLIENT_EXPIRED
             | code::KEY_EXPIRED
             | code::CLIENT_UNKNOWN => UNUSABLE_PAUSE,
-            // This error says nothing about the principal.
+            // This error says nothing about the keytab or the principal, so an earlier refusal still counts.
             _ => return,
         };
         let ask_again_at = now.after(pause.mul_f64(1.0 + fastrand::f64() / 2.0));
@@ -96,20 +96,20 @@ pub(super) fn fingerprint(keytab: &Path) -> Result<Fingerprint, String> {
     }
 }
 
-/// Explains that the keytab has no key of the member's principal, and whose keys it has. Returns `None` if it has such a
-/// key, or cannot be read.
+/// Explains that the keytab has no key of the member's principal, and whose keys it has. Returns `None` if it has such
+/// a key, or if that cannot be found out.
 pub(super) fn missing_key(settings: &Kerberos) -> Option<String> {
     let keytab = settings.keytab.as_deref()?;
     explain_missing_key(settings, keytab, &read(keytab).ok()?)
 }
 
-/// Does the work of [`missing_key`] with the keytab's content. Returns `None` as well if the content is not understood.
+/// Does the work of [`missing_key`] with the keytab's content.
 fn explain_missing_key(settings: &Kerberos, keytab: &Path, content: &[u8]) -> Option<String> {
     let principals = principals(content)?;
     let own = settings.principal.as_deref()?;
     for principal in &principals {
         let is_own = match principal.rsplit_once('@') {
-            // If no realm is configured, the own principal belongs to the default realm, whichever that is.
+            // If no realm is configured, our principal belongs to the default realm, which may be any.
             Some((name, _)) if !own.contains('@') => name == own,
             _ => principal == own,
         };
@@ -140,7 +140,7 @@ fn read(keytab: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
     Err(ConfigError::without_key(flaw).remedy("have it made by ktadd or ktutil"))
 }
 
-/// Returns the principals of the keys, each once; `None` for content that is not understood.
+/// Returns the principals of the keys, each once; `None` if the format is unknown or the content is damaged.
 fn principals(content: &[u8]) -> Option<Vec<String>> {
     // Version 1 is not parsed, because its byte order is that of the machine that wrote the file.
     let mut rest = content.strip_prefix(&KEYTAB_MAGIC[1])?;

@@ -1,12 +1,12 @@
 //! Kerberos logins: the tickets for the servers, and the threads that request them from the KDC.
 //!
-//! A call that asks the KDC or the name server blocks, for half a minute if neither answers. So it runs on its own thread,
-//! never on a session's: one thread for each server where a login is running, and one that renews tickets.
+//! A call that asks the KDC or the name server blocks, for half a minute if neither answers. So such calls never run on
+//! a session's thread: there is one thread for each server where a login is running, and one that renews tickets.
 //!
-//! With a keytab, the tickets are in a cache in memory. Well before they end, another cache is filled with tickets for all
-//! servers, and only then replaces the first. So an outage of the KDC for less than about half of a ticket's lifetime has
-//! no effect, whichever server the next connection goes to. Without a keytab, another program renews the default cache, and
-//! the servers' tickets are fetched into it ahead of time.
+//! With a keytab, the tickets are in a cache in memory. Well before they end, another cache is filled with tickets for
+//! all servers, and only then replaces the first. So an outage of the KDC for less than about half of a ticket's
+//! lifetime has no effect, whichever server the next connection goes to. Without a keytab, another program renews the
+//! tickets in the default cache, and only the servers' tickets are fetched into it ahead of time.
 
 mod explain;
 mod keytab;
@@ -47,8 +47,9 @@ mod code {
     pub(super) const KEY_EXPIRED: i32 = -1_765_328_361;
     pub(super) const CLOCK_SKEW: i32 = -1_765_328_347;
     pub(super) const TICKET_EXPIRED: i32 = -1_765_328_352;
-    /// The member's key is not the one that the KDC has: the error without preauthentication, and then the error with it.
+    /// The member's key is not the one that the KDC has: the error if the KDC demands no preauthentication.
     pub(super) const WRONG_KEY: i32 = -1_765_328_353;
+    /// The same, if the KDC demands preauthentication.
     pub(super) const PREAUTHENTICATION_FAILED: i32 = -1_765_328_360;
     /// The keytab has no key of the principal. If the cache is missing as well, Kerberos reports only the missing cache.
     pub(super) const NO_KEY: i32 = -1_765_328_203;
@@ -61,10 +62,10 @@ mod code {
 /// The tickets with which a member logs in. Dropping this stops their renewal.
 pub(crate) struct Tickets {
     source: Arc<TicketSource>,
-    /// The logins that took too long, by the name of the server. Each has a thread that still waits for the KDC.
+    /// The logins that took too long, by the name of the server. The thread of each may still wait for the KDC.
     overdue: Mutex<BTreeMap<String, PendingLogin>>,
-    /// Requests new tickets from the thread that renews them; dropping the sender stops the thread. Set when the thread is
-    /// started.
+    /// Requests new tickets from the thread that renews them. Dropping the sender stops the thread. Empty until the
+    /// first login has begun, which starts the thread.
     renewal: OnceLock<mpsc::SyncSender<NewTicketsRequest>>,
 }
 
@@ -110,7 +111,7 @@ impl Tickets {
     /// Begins a login at the server with this name, within the limit.
     pub(super) async fn begin(&self, host: &str, limit: Duration) -> Result<BegunLogin, String> {
         let mut pending = self
-            .login(host)
+            .start_login(host)
             .map_err(|error| format!("Kerberos needs a thread, and there is none: {error}"))?;
         let server_principal = format!("{}/{host}", self.source.settings.service);
         match timeout(limit, &mut pending).await {
@@ -122,17 +123,18 @@ impl Tickets {
             }
             Ok(Err(_)) => Err("the thread that asks for Kerberos tickets died, see the log".into()),
             Err(_) => {
-                // The login's thread goes on. The next attempt to connect may find its result.
+                // The login's thread goes on. The next attempt to connect waits for it, or finds its tickets in the
+                // cache.
                 self.overdue().insert(host.to_owned(), pending);
                 Err(self.source.explain_no_answer(host, limit))
             }
         }
     }
 
-    /// Returns the running login at this server, or starts one: at most one thread waits for each server.
-    fn login(&self, host: &str) -> io::Result<PendingLogin> {
+    /// Starts a login at this server, or returns the one that still runs: at most one thread waits for each server.
+    fn start_login(&self, host: &str) -> io::Result<PendingLogin> {
         if let Some(mut pending) = self.overdue().remove(host)
-            // A login that has finished is not used, because it may be old, and servers refuse an old login.
+            // A login that has finished meanwhile may be old, and servers refuse an old login. So a new one is begun.
             && matches!(pending.try_recv(), Err(TryRecvError::Empty))
         {
             return Ok(pending);
@@ -151,7 +153,7 @@ impl Tickets {
     /// Starts the thread that renews the tickets, unless it was started before.
     fn start_renewal(&self) {
         self.renewal.get_or_init(|| {
-            // One request is enough, however many servers refuse logins meanwhile.
+            // The queue holds one request, which is enough however many servers refuse logins before it is handled.
             let (renewal, requests) = mpsc::sync_channel(1);
             let source = self.source.clone();
             let started = thread::Builder::new()
@@ -193,8 +195,8 @@ impl BegunLogin {
         connector.with_sasl(self.options.clone())
     }
 
-    /// Returns why this member did not accept the server, `host:port`: the server did not answer the login, or did not prove
-    /// its identity.
+    /// Returns why this member did not accept the server, `host:port`: the server did not answer the login, or did not
+    /// prove its identity. Returns `None` if neither is the case.
     pub(super) fn failure(&self, server: &str) -> Option<String> {
         let Self { options, server_principal, .. } = self;
         let auth = "zookeeper.auth = \"kerberos\"";

@@ -23,24 +23,25 @@ const MIN_RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest time between two checks of the default cache.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Another program should have renewed the tickets of the default cache by the time when a tenth of their lifetime is left,
-/// or this time if it is shorter. The time is short, because some programs renew tickets only minutes before their end.
+/// The tickets of the default cache are late if another program has not renewed them when a tenth of their lifetime is
+/// left, or this time if it is shorter. The time is short, because some programs renew tickets only minutes before
+/// their end.
 const LATEST_RENEWAL: Duration = Duration::from_secs(300);
 
-/// The consequence for a member with a connection, after its tickets have ended.
+/// The consequence of the end of the tickets, for a member that has a connection, or may have one.
 const CONSEQUENCE: &str = "a session with a connection goes on, and a lost connection cannot be made again before there \
                            are new ones";
 
 /// The source of the tickets. All of its methods but [`Self::end_at`] and [`Self::problem`] may block.
 pub(super) struct TicketSource {
     pub(super) settings: Kerberos,
-    /// The principal of the tickets in the default cache, once that is known.
+    /// The principal of the tickets in the default cache, once that is known. Empty if a principal is configured.
     found_principal: OnceLock<String>,
     /// The names of all servers.
     hosts: Vec<String>,
     /// The cache that is filled with the keytab. `None` before the first tickets, and without a keytab.
     cache: Mutex<Option<Arc<Cache>>>,
-    /// Locked by the thread that asks the KDC with the keytab, so that only one thread does so at a time.
+    /// Held by a thread while it asks the KDC with the keytab, so that only one thread does so at a time.
     gate: Mutex<KeytabGate>,
     state: Mutex<TicketState>,
 }
@@ -50,8 +51,8 @@ pub(super) struct TicketSource {
 struct TicketState {
     /// `None` before the first tickets.
     end_at: Option<SystemTime>,
-    /// The reason why the tickets are not renewed.
-    problem: Option<String>,
+    /// The reason why the tickets are not renewed; `None` if they are.
+    renewal_problem: Option<String>,
     /// True once the end of the tickets was logged.
     end_is_logged: bool,
 }
@@ -97,14 +98,14 @@ impl TicketSource {
         self.state().end_at
     }
 
-    /// Describes to operators that the tickets are not renewed, or have ended. `is_connected` is true if the member has a
-    /// connection, which goes on without tickets.
+    /// Describes to operators that the tickets are not renewed, or have ended; `None` if neither is the case, or there
+    /// were no tickets yet. `is_connected` is true if the member has a connection, which goes on without tickets.
     pub(super) fn problem(&self, now: SystemTime, is_connected: bool) -> Option<String> {
         let state = self.state();
         let end_at = state.end_at?;
         let who = self.who();
         let date = humantime::format_rfc3339_seconds(end_at);
-        let why = state.problem.as_deref();
+        let why = state.renewal_problem.as_deref();
         if end_at > now {
             let why = why?;
             return Some(format!(
@@ -119,7 +120,7 @@ impl TicketSource {
         Some(format!("the Kerberos tickets of {who} have ended (at {date}): {consequence}{why}"))
     }
 
-    /// Begins a login at the server with this name. Asks the KDC only if there is no valid ticket for the server yet.
+    /// Begins a login at the server with this name. Asks the KDC only if there is no valid ticket for the server.
     pub(super) fn log_in(&self, host: &str) -> Result<GssapiSaslOptions, TicketError> {
         let service = &self.settings.service;
         let Some(keytab) = self.settings.keytab.as_deref() else {
@@ -146,7 +147,8 @@ impl TicketSource {
         Ok(self.replace_tickets(current.as_ref(), keytab)?.begin(service, host)?)
     }
 
-    /// Fetches tickets with the keytab. If another thread has replaced the `old` tickets meanwhile, returns that thread's.
+    /// Replaces the `old` tickets, if there are any, by new ones, which are fetched with the keytab. If another thread
+    /// has done so meanwhile, returns that thread's tickets.
     fn replace_tickets(
         &self,
         old: Option<&Arc<Cache>>,
@@ -176,14 +178,15 @@ impl TicketSource {
         let mut due_at = clock.now();
         // When a server's refusal last requested new tickets.
         let mut requested_at = None;
-        // False until the first renewal: until then, the cache has tickets only for the servers of logins.
+        // False until the first renewal: until then, the cache has tickets only for servers with a begun login.
         let mut has_all_tickets = false;
-        // The tickets of the default cache, as they were first found.
+        // The tickets of the default cache: see `note_and_check_late`.
         let mut found = None;
         loop {
             let is_requested = match requests.recv_timeout(due_at.since(clock.now())) {
                 Err(RecvTimeoutError::Timeout) => false,
-                // New tickets have just been fetched. If a server refuses these as well, its next refusal requests others.
+                // New tickets were requested a moment ago, so this refusal may be about the old ones. If a server
+                // refuses the new ones as well, its next refusal requests others.
                 Ok(NewTicketsRequest)
                     if requested_at.is_some_and(|at| clock.now().since(at) < RETRY_INTERVAL) =>
                 {
@@ -196,12 +199,14 @@ impl TicketSource {
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            let wait = match self.renew(has_all_tickets || is_requested) {
+            // The first renewal only adds the missing tickets, unless a server has refused those that are there.
+            let with_new_cache = has_all_tickets || is_requested;
+            let wait = match self.renew(with_new_cache) {
                 Ok(left) => {
                     has_all_tickets = true;
                     self.note_end(left);
                     let mut problem = None;
-                    if self.settings.keytab.is_none() && is_late(&mut found, left) {
+                    if self.settings.keytab.is_none() && note_and_check_late(&mut found, left) {
                         let cache = default_cache();
                         problem = Some(format!("no program has renewed those in {cache}"));
                     }
@@ -234,6 +239,7 @@ impl TicketSource {
         let left = credentials.lifetime()?;
         for host in &self.hosts {
             match credentials.begin(&self.settings.service, host) {
+                // The current cache stays in use, and the new one is dropped.
                 Err(error) if error.code() == code::KDC_UNREACHABLE => return Err(error.into()),
                 // A missing ticket is reported when a login at its server fails.
                 Err(error) => debug!("no Kerberos ticket for {host} ahead of time: {error}"),
@@ -247,8 +253,8 @@ impl TicketSource {
         Ok(left)
     }
 
-    /// Returns the delay before the next renewal of tickets that last for `left`. It is random, so that members that started
-    /// together do not renew at the same time.
+    /// Returns the delay before the next renewal of tickets that last for `left`: somewhat less than half of it. The
+    /// delay is random, so that members that started together do not renew at the same time.
     fn renewal_interval(&self, left: Duration) -> Duration {
         let part = left.mul_f64(0.4 + 0.1 * fastrand::f64());
         match self.settings.keytab {
@@ -262,8 +268,8 @@ impl TicketSource {
         self.state().end_at = Some(Clock::system().date() + left);
     }
 
-    /// Notes after a failed renewal that the tickets are gone, if they were in the default cache: unlike tickets in memory,
-    /// these may be removed before their end.
+    /// Notes after a failed renewal that the tickets have ended, if the error shows that they are gone from the default
+    /// cache. Unlike tickets in memory, these may be removed before their end.
     fn note_loss(&self, error: &TicketError) {
         // Kerberos asks a KDC only with a ticket-granting ticket. So if no KDC was reached, the cache still has that ticket.
         let are_still_there =
@@ -275,11 +281,12 @@ impl TicketSource {
         }
     }
 
-    /// Stores the problem of the renewal for `/status`, and logs it if it has changed. `None`: the tickets are renewed.
+    /// Stores the problem of the renewal for `/status`, and logs it if it has changed. `None` means that the tickets
+    /// are renewed.
     fn report(&self, problem: Option<String>) {
         let who = self.who();
         let mut state = self.state();
-        if state.problem == problem {
+        if state.renewal_problem == problem {
             return;
         }
         let now = Clock::system().date();
@@ -300,7 +307,7 @@ impl TicketSource {
                 );
             }
         }
-        state.problem = problem;
+        state.renewal_problem = problem;
     }
 
     /// Logs, once, that the tickets have ended.
@@ -359,14 +366,16 @@ impl TicketSource {
     }
 }
 
-/// Returns true if new tickets may help after this error: the current ones have ended, or the KDC no longer accepts them.
+/// Returns true if new tickets may help after this error, for example because the current ones have ended, or because
+/// the KDC no longer accepts them. They do not help if no KDC answers, or if the server or its realm is not known.
 fn needs_new_tickets(error: &GssapiError) -> bool {
     !matches!(error.code(), code::KDC_UNREACHABLE | code::SERVER_UNKNOWN | code::REALM_UNKNOWN)
 }
 
-/// Returns true if the tickets of the default cache, which last for `left`, should have been renewed by now. `found` has the
-/// tickets of earlier calls. If the current tickets end later, they are new, and are stored in `found`.
-fn is_late(found: &mut Option<FoundTickets>, left: Duration) -> bool {
+/// Returns true if the tickets of the default cache, which last for `left`, should have been renewed by now. `found`
+/// has the tickets of earlier calls, as they were first found. If the current tickets end later than those, another
+/// program has renewed them, so they replace `found`.
+fn note_and_check_late(found: &mut Option<FoundTickets>, left: Duration) -> bool {
     let end_at = Clock::system().date() + left;
     // Lifetimes are in whole seconds, so allow for rounding.
     let latest_end = found.as_ref().map(|found| found.end_at + Duration::from_secs(2));
@@ -405,7 +414,7 @@ mod tests {
         assert_eq!(source.problem(end_at, false), None, "there were no tickets");
         *source.state() = TicketState {
             end_at: Some(end_at),
-            problem: Some("Cannot contact any KDC".into()),
+            renewal_problem: Some("Cannot contact any KDC".into()),
             end_is_logged: false,
         };
         let ended = "the Kerberos tickets of app@R have ended (at 1970-01-01T00:00:09Z): ";
@@ -422,11 +431,11 @@ mod tests {
     fn tickets_of_the_default_cache_are_late_when_a_tenth_of_their_lifetime_is_left() {
         let seconds = Duration::from_secs;
         let mut found = None;
-        assert!(!is_late(&mut found, seconds(100)));
-        assert!(!is_late(&mut found, seconds(11)));
-        assert!(is_late(&mut found, seconds(9)));
-        assert!(!is_late(&mut found, seconds(36000)), "renewed");
-        assert!(!is_late(&mut found, seconds(301)));
-        assert!(is_late(&mut found, seconds(299)));
+        assert!(!note_and_check_late(&mut found, seconds(100)));
+        assert!(!note_and_check_late(&mut found, seconds(11)));
+        assert!(note_and_check_late(&mut found, seconds(9)));
+        assert!(!note_and_check_late(&mut found, seconds(36000)), "renewed");
+        assert!(!note_and_check_late(&mut found, seconds(301)));
+        assert!(note_and_check_late(&mut found, seconds(299)));
     }
 }

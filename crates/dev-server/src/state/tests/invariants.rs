@@ -1,4 +1,4 @@
-//! What holds whatever is asked for.
+//! Invariants of the state under arbitrary requests.
 
 use super::{delete, nothing, part};
 use crate::state::testing::{Bench, create};

@@ -1,4 +1,4 @@
-//! What clients are answered, in the bytes of the protocol.
+//! Requests and answers, in the bytes of the protocol.
 
 mod invariants;
 mod sessions;
@@ -60,7 +60,7 @@ fn add_watch(path: &str, mode: i32) -> impl FnOnce(&mut Writer) {
     }
 }
 
-/// The header of an operation in a multi, and the one at its end.
+/// Writes the header of an operation in a multi, or with the kind -1 the header at the end.
 fn part(body: &mut Writer, kind: i32) {
     body.int(kind);
     body.bool(kind == -1);
@@ -69,7 +69,7 @@ fn part(body: &mut Writer, kind: i32) {
 
 fn nothing(_body: &mut Writer) {}
 
-/// The notifications alone.
+/// Returns only the notifications.
 fn events(received: &[(ConnectionId, Received)]) -> Vec<(ConnectionId, i32, &str)> {
     let mut events = Vec::new();
     for (to, each) in received {
@@ -80,7 +80,7 @@ fn events(received: &[(ConnectionId, Received)]) -> Vec<(ConnectionId, i32, &str
     events
 }
 
-/// What a multi is answered for each operation: its type and its error code.
+/// Returns the type and the error code of each result in the answer to a multi.
 fn multi_errors(answer: &Answer) -> Vec<(i32, i32)> {
     let mut reader = Reader::new(&answer.body);
     let mut results = Vec::new();

@@ -27,7 +27,7 @@ fn a_session_moves_to_another_connection_which_closes_the_old_one() {
     let again = bench.connect(new, 10_000, welcome.session, &welcome.password);
     assert_eq!(again, welcome);
     assert!(!bench.state.connections.contains_key(&old));
-    // Resuming is no transaction.
+    // Resuming a session takes no zxid.
     assert_eq!(bench.state.zxid, 1);
     assert_eq!(bench.ask(new, PING, nothing).xid, -2);
 }
@@ -70,7 +70,7 @@ fn a_closed_session_takes_its_znodes_with_it_in_one_transaction() {
     paths.sort_unstable();
     assert_eq!(paths, ["/e1", "/e2"]);
     assert_eq!(received.last(), Some(&(a, Received::Close)));
-    // Nothing more is taken from it, nor is the session there.
+    // Further requests of this connection are ignored, and the session is gone.
     assert!(bench.send(a, PING, nothing).is_empty());
     assert!(!bench.state.sessions.contains(welcome.session));
 }

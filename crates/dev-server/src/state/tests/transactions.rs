@@ -190,7 +190,7 @@ fn containers_go_once_they_are_empty_again() {
     bench.send(a, GET_DATA, watched("/c"));
     assert_eq!(bench.state.delete_outlived(bench.now), ["/c"]);
     assert_eq!(events(&bench.received()), [(a, DELETED, "/c")]);
-    // With the operation create the flag alone makes none, as in the real one.
+    // With the operation create, the flag does not make a container, as in the real server.
     bench.create(a, "/p", 4);
     bench.create(a, "/p/x", 0);
     bench.send(a, DELETE, delete("/p/x"));

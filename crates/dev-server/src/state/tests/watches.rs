@@ -22,7 +22,7 @@ fn a_notification_comes_before_the_answer_to_what_caused_it() {
         (a, Received::Answer(answer)),
     ];
     assert_eq!(received, expected);
-    // They were one-shots.
+    // These watches were one-shot watches.
     assert!(events(&bench.send(a, SET_DATA, set_data("/x", b""))).is_empty());
 }
 
@@ -56,9 +56,9 @@ fn a_session_is_notified_only_of_what_it_may_read() {
         acl(body, &[(31, "auth", "")]);
         body.int(0);
     };
-    // The list of the znode itself counts, or that of the parent whose children change.
+    // For a new znode, its own ACL counts; for changed children, the ACL of the parent.
     assert_eq!(events(&bench.send(a, CREATE, own)), [(b, CHILDREN, "/")]);
-    // The one-shot that was not served is used up.
+    // The one-shot watch is gone, although its client was not notified.
     bench.send(b, AUTH, |body| {
         body.int(0);
         body.string("digest");
@@ -111,7 +111,7 @@ fn watches_that_are_taken_over_notify_of_what_they_have_missed() {
         (a, DELETED, "/gone"),
     ];
     assert_eq!(events(&received), expected);
-    // The others are set.
+    // The watches that have missed nothing are set.
     let received = bench.send(a, SET_DATA, set_data("/old", b""));
     assert_eq!(events(&received), [(a, CHANGED, "/old")]);
     let received = bench.send(a, CREATE, |body| create(body, "/absent", 0));

@@ -1,6 +1,6 @@
-//! Reports as the HTTP status whether this member leads or follows, also at the paths of Patroni that HAProxy checks.
-//!
-//! HAProxy's `option httpchk` sends OPTIONS, and reads the status.
+//! Reports as the HTTP status whether this member leads, follows, or is in the queue, also at the paths for load
+//! balancers, which have the names of Patroni's. The body, which is the same at each of these paths, explains the
+//! status.
 
 use super::query::{NoQuery, Query};
 use super::{AppState, Verdict};
@@ -31,12 +31,12 @@ pub(super) async fn replica(State(app): State<AppState>) -> Response {
 }
 
 /// For a load balancer: 200 if this member is in the queue, whichever member leads.
-pub(super) async fn health(State(app): State<AppState>) -> Response {
+pub(super) async fn is_in_queue(State(app): State<AppState>) -> Response {
     app.answer(|verdict| verdict.snapshot.standing.ticket().is_some())
 }
 
 impl AppState {
-    /// Answers with the status 200 if `holds` is true of the verdict, and with 503 if not. The body is the same either way.
+    /// Answers with the status 200 if `holds` is true of the verdict, and with 503 if not.
     pub(super) fn answer(&self, holds: impl Fn(&Verdict) -> bool) -> Response {
         let verdict = self.evaluate_and_claim();
         let status = if holds(&verdict) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
