@@ -57,8 +57,8 @@ impl InQueue {
     /// Returns the distance that the predecessor relayed together with the announcement of the current leader.
     fn predecessors_distance(&self) -> Option<Distance> {
         let leader = self.leader.announcement()?.ticket;
-        let (announced, distance) = self.relayed_distance?;
-        if announced == leader { Some(distance) } else { None }
+        let (announced, distance) = self.relayed?;
+        if announced == leader { distance } else { None }
     }
 
     /// Returns true if nothing depends on regular heartbeats: this member is far from the head, is not the target of a

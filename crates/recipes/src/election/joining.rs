@@ -189,7 +189,11 @@ impl Member {
             AfterQueueRead::Behind { watch, head } => {
                 // The members before the head have left.
                 queue.leader.retain_if(|leader| leader >= head);
-                self.outbox.extend(watch.map(Action::WatchPredecessor));
+                if let Some(predecessor) = watch {
+                    // The announcement that was relayed last is another member's.
+                    queue.relayed = None;
+                    self.outbox.push(Action::WatchPredecessor(predecessor));
+                }
                 // The predecessor's announcement may have been skipped before, and it is read again only when it
                 // changes. So read the head now, unless the new watch reads it, or the leader is known and the next
                 // heartbeat reads it. The standby's heartbeats do not read the head.
@@ -198,7 +202,7 @@ impl Member {
                 let head_is_read_anyway = watch == Some(head) || heartbeat_reads_head;
                 if !head_is_read_anyway {
                     session.heartbeat_sent(now);
-                    self.outbox.push(Action::ReadHead { head, confirm: false, sent_at: now });
+                    self.outbox.push(Action::ReadHead { head, sent_at: now });
                 } else if queue.contender.is_standby() {
                     self.outbox.extend(queue.start_standby_heartbeats(session, now));
                 }

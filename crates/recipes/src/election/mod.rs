@@ -62,7 +62,9 @@ pub enum Event {
     /// The answer to [`Action::ReadHead`], which was sent at `sent_at`: the head's znode exists, with this
     /// announcement.
     HeadRead { head: Ticket, announcement: Option<Announcement>, sent_at: Moment },
-    /// The answer to [`Action::ReadHead`], which was sent at `sent_at`: the znode with this sequence is gone.
+    /// The answer to [`Action::ReadHead`], which was sent at `sent_at`: the znode with this sequence is gone. Also
+    /// reported for the znode ahead of an [`Action::Renew`] if a quorum says that it is gone, the connected server
+    /// still shows it, and no other server was found.
     HeadGone { head: Sequence, sent_at: Moment },
     /// With `keep_out`, the path has foreign contenders: their client sorts the queue by another rule than members do.
     /// A member must stay out of the queue until they are gone, since each rule would have its own leader. Without
@@ -143,9 +145,8 @@ pub enum Action {
     /// Read the predecessor's data and set a watch on it: [`Event::PredecessorRead`] follows now and after each change
     /// of the data, and [`Event::PredecessorGone`] once the znode is gone.
     WatchPredecessor(Sequence),
-    /// Read the head's data, without a watch, as a heartbeat. With `confirm`, a quorum must confirm that the head
-    /// exists: the connected server may be wrong.
-    ReadHead { head: Sequence, confirm: bool, sent_at: Moment },
+    /// Read the head's data, without a watch, as a heartbeat.
+    ReadHead { head: Sequence, sent_at: Moment },
     /// Write a received announcement into the own znode. With `sent_at`, the write is also a heartbeat: its commit is
     /// reported as [`Event::Committed`].
     Relay { data: ZnodeData, sent_at: Option<Moment> },
@@ -159,9 +160,11 @@ pub enum Action {
     /// Write this data into the own znode. The member does not wait for the result.
     Update(ZnodeData),
     /// A heartbeat: commit a write that changes nothing but fails if the own znode is gone. After an acknowledged
-    /// claim, it also fails if the claim znode is gone. Only the standby's heartbeat has a `predecessor`, and also
-    /// finds out whether that znode is gone.
-    Renew { predecessor: Option<Sequence>, sent_at: Moment },
+    /// claim, it also fails if the claim znode is gone. A member that waits may name a znode `ahead`, and then also
+    /// learns from a quorum whether that znode exists. If it is gone, and the connected server still shows it, that
+    /// server has lost a transaction: the runner goes to another server, where the znode's disappearance is noticed as
+    /// usual.
+    Renew { ahead: Option<Sequence>, sent_at: Moment },
 }
 
 impl Action {
