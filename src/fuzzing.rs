@@ -185,8 +185,10 @@ thread_local! {
             znodes: PREFIX.into(),
         };
         let limits = ConnectionLimits::for_application(ByteBudget::of_mib(12));
-        let service = services(status, clock, names, Authorization::Header, &limits).api;
         let runtime = runtime::build().expect("a runtime can be built");
+        let in_runtime = runtime.enter();
+        let service = services(status, clock, names, Authorization::Header, &limits).api;
+        drop(in_runtime);
         FuzzServer { runtime, service, _publisher: publisher }
     };
 }

@@ -43,7 +43,7 @@ use self::claims::ConnectionClaims;
 use crate::api;
 use crate::byte_budget::{ByteBudget, ReservedBytes};
 use crate::clock::Clock;
-use crate::status::{QueueReading, StatusHandle};
+use crate::status::{QueueReading, Snapshot, StatusHandle};
 use crate::znode_names::ElectionNames;
 pub use authorize::Authorization;
 use axum::body::{Body, HttpBody};
@@ -62,7 +62,7 @@ pub use serve::{Accept, ConnectionLimits, serve};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::SystemTime;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, Semaphore, watch};
 use verdict::Verdict;
 
 /// The inputs of every answer. Each request clones this several times, so cloning is cheap.
@@ -76,6 +76,8 @@ struct AppState {
 
 struct AppStateInner {
     status: StatusHandle,
+    /// Wakes the clients that wait for a change of the snapshot: see [`relay_changes`].
+    changes: watch::Receiver<()>,
     clock: Clock,
     lease_clock: api::LeaseClock,
     names: ElectionNames,
@@ -128,7 +130,7 @@ pub type Service = TowerToHyperService<Router>;
 const VERSION: &str = "/v1";
 
 /// Returns the services of the two listeners. `limits` are those of the application's listener. Both services share its
-/// memory budget.
+/// memory budget. Call this in the runtime that serves them.
 pub fn services(
     status: StatusHandle,
     clock: Clock,
@@ -137,6 +139,7 @@ pub fn services(
     limits: &ConnectionLimits,
 ) -> Services {
     let inner = Arc::new(AppStateInner {
+        changes: relay_changes(status.snapshot.clone()),
         status,
         clock,
         lease_clock: api::LeaseClock::read(),
@@ -156,6 +159,20 @@ pub fn services(
         probes: service(routes::probe_routes(), AppState { serves_probes: true, ..app.clone() }),
         api: service(routes::api_routes(), app),
     }
+}
+
+/// Starts a task that passes on each change of the snapshot to all clients that wait for one. The election's thread, which
+/// publishes the snapshot, wakes only this task: to wake a thousand clients would delay its claim and its renewals.
+///
+/// The returned channel only wakes: clients read the snapshot itself, which may be newer.
+fn relay_changes(mut snapshots: watch::Receiver<Arc<Snapshot>>) -> watch::Receiver<()> {
+    let (relayed, changes) = watch::channel(());
+    tokio::spawn(async move {
+        while snapshots.changed().await.is_ok() {
+            relayed.send_replace(());
+        }
+    });
+    changes
 }
 
 fn service(routes: Router<AppState>, app: AppState) -> Service {
@@ -283,7 +300,12 @@ mod tests {
     fn a_command_does_not_wait_for_a_writer_that_waits_for_it() {
         let (done, all) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let (service, mut publisher) = api(Duration::ZERO);
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.unwrap();
+            let (service, mut publisher) = {
+                let _in_runtime = runtime.enter();
+                api(Duration::ZERO)
+            };
             let places = [1, 2].map(leads);
             publisher.amend(|snapshot| snapshot.standing = places[0].clone());
             let (ended, end) = std::sync::mpsc::channel::<()>();
@@ -300,8 +322,7 @@ mod tests {
                     publisher.amend(|_| {});
                 }
             });
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(async {
+            runtime.block_on(async {
                 for _ in 0..20_000 {
                     let resign = Request::post("/resign").header("x-bellwether", "1");
                     let resign = resign.body(Body::empty()).unwrap();

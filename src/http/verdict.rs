@@ -105,10 +105,10 @@ impl AppState {
 
     /// Waits for a verdict for which `condition` is true. Returns `None` if this process ends.
     pub(super) async fn until(&self, condition: impl Fn(&Verdict) -> bool) -> Option<Verdict> {
-        let mut snapshots = self.status.snapshot.clone();
+        let mut changes = self.changes.clone();
         loop {
             // Mark first, so that a snapshot that is published after the evaluation ends the wait below.
-            snapshots.mark_unchanged();
+            changes.mark_unchanged();
             let verdict = self.evaluate();
             if condition(&verdict) {
                 return Some(verdict);
@@ -116,7 +116,7 @@ impl AppState {
             // The end of a lease is a change without any event from the runner.
             let lease_end = verdict.snapshot.standing.changes_at(verdict.now);
             tokio::select! {
-                changed = snapshots.changed() => changed.ok()?,
+                changed = changes.changed() => changed.ok()?,
                 () = self.clock.sleep_until(lease_end) => {}
             }
         }
@@ -212,6 +212,38 @@ mod tests {
     use super::super::tests::ask;
     use crate::problems::ProblemKind;
     use http_body_util::BodyExt;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Context, Wake, Waker};
+
+    /// Notes that a client was woken.
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The election's thread publishes. To wake a thousand clients would delay its next request.
+    #[tokio::test]
+    async fn who_publishes_does_not_wake_the_clients_itself() {
+        let mut scene = MemberFixture::new();
+        scene.leads(4);
+        let index = scene.member.standing().index_at(scene.now).unwrap();
+        let path = format!("/leader?index={index}&wait=1m");
+        let mut waiting = pin!(ask(&scene.service, &path));
+        let woken = Arc::<Woken>::default();
+        let waker = Waker::from(woken.clone());
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        // Let the task that passes changes on begin to wait.
+        tokio::task::yield_now().await;
+        scene.loses(4);
+        assert!(!woken.0.load(Ordering::Relaxed));
+        assert!(waiting.await.status().is_server_error(), "it is answered: no leader is known");
+    }
 
     #[tokio::test]
     async fn a_duplicate_id_is_the_reason_in_every_answer_that_has_one() {

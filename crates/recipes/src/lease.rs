@@ -115,15 +115,6 @@ impl Margins {
         longest * (7 * 256 + jitter(ticket.number().unsigned_abs())) / (16 * 256)
     }
 
-    /// Returns the number of the turn to which `moment` belongs. A turn lasts for about `every` heartbeats, and a
-    /// waiting member asks a quorum once in each turn. Turns start at different times for different tickets, so that
-    /// waiting members do not ask all at once.
-    pub(crate) fn confirmation_turn(&self, ticket: Sequence, every: u32, moment: Moment) -> u128 {
-        let period = every * self.heartbeat;
-        let offset = period * jitter(ticket.number().unsigned_abs()) / 256;
-        (moment.0 + offset).as_nanos() / period.as_nanos().max(1)
-    }
-
     /// Returns how long a member that foreign contenders keep out of the queue waits before it reads the queue again:
     /// one to two times `heartbeat`. The delay differs between sessions, so that members do not read and join all at
     /// once.
@@ -141,6 +132,15 @@ pub(crate) fn idle_delay(ticket: Sequence, session_timeout: Duration) -> Duratio
     let longest = session_timeout * 22 / 100;
     // The delay is 63/64 to 64/64 of the longest, so that members do not send all at once.
     longest * (63 * 256 + jitter(ticket.number().unsigned_abs())) / (64 * 256)
+}
+
+/// Returns the number of the turn to which `moment` belongs. A turn lasts for six session timeouts, and a member that
+/// waits asks a quorum once in each turn. Turns start at different times for different tickets, so that waiting members
+/// do not ask all at once.
+pub(crate) fn check_turn(ticket: Sequence, session_timeout: Duration, moment: Moment) -> u128 {
+    let period = 6 * session_timeout;
+    let offset = period * jitter(ticket.number().unsigned_abs()) / 256;
+    (moment.0 + offset).as_nanos() / period.as_nanos().max(1)
 }
 
 /// Returns a number from 0 to 255, far from the result for the next ticket or session (Fibonacci hashing).

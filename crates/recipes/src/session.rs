@@ -1,7 +1,7 @@
 //! A session: its timeout, its heartbeats, and the lease that its acknowledged quorum writes have earned.
 
 use crate::heartbeat::HeartbeatHistory;
-use crate::lease::{HeartbeatInterval, Lease, LeasePolicy, idle_delay};
+use crate::lease::{HeartbeatInterval, Lease, LeasePolicy, check_turn, idle_delay};
 use crate::{Moment, Sequence, SessionId};
 use std::fmt;
 use std::time::Duration;
@@ -252,14 +252,11 @@ impl LeasedSession {
         self.history.is_unbroken(now, &self.policy.margins)
     }
 
-    /// Returns true if a quorum must be asked, with the heartbeat sent now, whether the znode that is waited for
-    /// exists. That is so with about one heartbeat in `every`.
-    pub(crate) fn is_confirmation_due(&self, ticket: Sequence, every: u32, now: Moment) -> bool {
+    /// Returns true if a member that waits has to ask a quorum, with the heartbeat sent now, whether the nearest znode
+    /// ahead still exists. That is due about once in six session timeouts.
+    pub(crate) fn is_check_due(&self, ticket: Sequence, now: Moment) -> bool {
         let (Heartbeat::Sent(last) | Heartbeat::Answered(last)) = self.heartbeat;
-        let margins = &self.policy.margins;
-        // The first heartbeat of each turn asks.
-        margins.confirmation_turn(ticket, every, now)
-            != margins.confirmation_turn(ticket, every, last)
+        check_turn(ticket, self.timeout, now) != check_turn(ticket, self.timeout, last)
     }
 
     /// Returns when the next heartbeat is due; `None` while one is under way.

@@ -40,12 +40,12 @@ fn queue(numbers: &[i32]) -> Event {
     Event::QueueRead(numbers.iter().map(|&n| ticket(n).sequence).collect())
 }
 
-fn renew(predecessor: Option<i32>, sent_at: Moment) -> Action {
-    Action::Renew { predecessor: predecessor.map(|number| ticket(number).sequence), sent_at }
+fn renew(ahead: Option<i32>, sent_at: Moment) -> Action {
+    Action::Renew { ahead: ahead.map(|number| ticket(number).sequence), sent_at }
 }
 
-fn read_head(number: i32, confirm: bool, sent_at: Moment) -> Action {
-    Action::ReadHead { head: ticket(number).sequence, confirm, sent_at }
+fn read_head(number: i32, sent_at: Moment) -> Action {
+    Action::ReadHead { head: ticket(number).sequence, sent_at }
 }
 
 fn refused(holder: ClaimOwner, sent_at: Moment) -> Event {
@@ -560,7 +560,7 @@ fn behind_a_head_that_is_gone_the_next_is_asked_then_the_queue_is_read() {
     let head_gone = |n| Event::HeadGone { head: ticket(n).sequence, sent_at: at(0) };
     let mut fourth = follower(&[1, 2, 3, 4]);
     head_announces(&mut fourth, at(0), leads(1));
-    let ask = read_head(2, false, at(0));
+    let ask = read_head(2, at(0));
     assert_eq!(fourth.step(at(0), head_gone(1)), [ask]);
     assert_eq!(fourth.step(at(0), head_gone(2)), []);
     assert_eq!(fourth.step(at(1_000), Event::Woke), [Action::ReadQueue]);
@@ -611,7 +611,7 @@ fn a_member_whose_predecessor_leads_asks_whether_the_head_is_gone() {
             Event::PredecessorRead { predecessor, announcement: leads(leader), distance: None };
         head_announces(&mut last, at(0), None);
         let actions = last.step(at(10), read);
-        actions.contains(&read_head(1, false, at(10)))
+        actions.contains(&read_head(1, at(10)))
     };
     assert!(asks_for_the_head(&[1, 2, 3], 2, 2));
     assert!(!asks_for_the_head(&[1, 2, 3], 2, 1), "the head leads");
@@ -1056,9 +1056,10 @@ fn a_head_that_belies_what_was_heard_is_proven_once() {
     let mut third = follower(&[1, 2, 5]);
     head_announces(&mut third, at(0), leads(1));
     head_announces(&mut third, at(1), None);
-    assert_eq!(third.step(at(3_000), Event::Woke), [read_head(1, true, at(3_000))]);
-    head_announces(&mut third, at(3_000), None);
-    assert_eq!(third.step(at(6_000), Event::Woke), [read_head(1, false, at(6_000))]);
+    assert_eq!(third.step(at(3_000), Event::Woke), [renew(Some(1), at(3_000))]);
+    third.step(at(3_000), Event::Committed { sent_at: at(3_000) });
+    head_announces(&mut third, at(3_001), None);
+    assert_eq!(third.step(at(6_000), Event::Woke), [read_head(1, at(6_000))]);
 }
 
 /// The last of this queue, as its server shows it; its predecessor announces that the first member leads, which is not in it.
@@ -1077,7 +1078,7 @@ fn behind_an_unlisted_leader() -> Member {
 #[test]
 fn a_leader_that_the_queue_does_not_show_is_proven_and_the_queue_read_again() {
     let mut last = behind_an_unlisted_leader();
-    assert_eq!(last.step(at(3_000), Event::Woke), [read_head(1, true, at(3_000))]);
+    assert_eq!(last.step(at(3_000), Event::Woke), [read_head(1, at(3_000))]);
     let sent_at = at(3_000);
     let read = Event::HeadRead { head: ticket(1), announcement: leads(1), sent_at };
     assert_eq!(last.step(at(3_000), read), [Action::ReadQueue]);
@@ -1101,18 +1102,18 @@ fn a_leader_that_the_queue_does_not_show_is_proven_also_if_it_was_believed_befor
     assert!(names(&last, 2));
     let sent_at = at(1_000);
     let head_gone = Event::HeadGone { head: ticket(1).sequence, sent_at };
-    assert_eq!(last.step(sent_at, head_gone), [read_head(3, false, sent_at), shows(2, 1)]);
+    assert_eq!(last.step(sent_at, head_gone), [read_head(3, sent_at), shows(2, 1)]);
     last.step(sent_at, Event::HeadRead { head: predecessor, announcement: leads(2), sent_at });
     assert!(names_none(&last));
     last.step(sent_at, Event::Committed { sent_at });
-    assert_eq!(last.step(at(3_000), Event::Woke), [read_head(2, true, at(3_000))]);
+    assert_eq!(last.step(at(3_000), Event::Woke), [read_head(2, at(3_000))]);
 }
 
 #[test]
-fn a_leader_that_is_gone_is_asked_for_once() {
+fn a_leader_that_is_gone_is_asked_for_once_each_time_that_it_is_announced() {
     for other in [None, Some(FencingToken(77))] {
         let mut last = behind_an_unlisted_leader();
-        assert_eq!(last.step(at(3_000), Event::Woke), [read_head(1, true, at(3_000))]);
+        assert_eq!(last.step(at(3_000), Event::Woke), [read_head(1, at(3_000))]);
         let sequence = ticket(1).sequence;
         let answer = match other {
             None => Event::HeadGone { head: sequence, sent_at: at(3_000) },
@@ -1124,38 +1125,90 @@ fn a_leader_that_is_gone_is_asked_for_once() {
         };
         assert_eq!(last.step(at(3_000), answer), []);
         assert!(names_none(&last));
-        let predecessor = ticket(3);
-        last.step(
-            at(3_000),
-            Event::PredecessorRead { predecessor, announcement: leads(1), distance: None },
-        );
-        // Its turn to ask a quorum in any case comes later.
         let next = last.wake_at().expect("a heartbeat is to come");
-        assert_eq!(last.step(next, Event::Woke), [read_head(2, false, next)]);
+        assert_eq!(last.step(next, Event::Woke), [read_head(2, next)]);
+        last.step(next, Event::HeadRead { head: ticket(2), announcement: None, sent_at: next });
+        let predecessor = ticket(3);
+        last.step(next, Event::PredecessorRead { predecessor, announcement: leads(1), distance: None });
+        let next = last.wake_at().expect("a heartbeat is to come");
+        assert_eq!(last.step(next, Event::Woke), [read_head(1, next)]);
     }
 }
 
-/// How many of 256 heartbeats ask a quorum for the head, which announces this.
-fn proofs(follower: &mut Member, announcement: &Option<Announcement>) -> usize {
+/// How many of 256 heartbeats ask a quorum for the predecessor; all others read the head, which announces this.
+fn checks(follower: &mut Member, announcement: &Option<Announcement>) -> usize {
     head_announces(follower, at(0), announcement.clone());
     let asks = |_: &i32| {
         let now = follower.wake_at().expect("a heartbeat is to come");
         let actions = follower.step(now, Event::Woke);
-        let [Action::ReadHead { head, confirm, sent_at }] = actions[..] else {
-            panic!("not a heartbeat: {actions:?}")
-        };
-        assert_eq!(head, ticket(1).sequence);
         let announcement = announcement.clone();
-        follower.step(now, Event::HeadRead { head: ticket(1), announcement, sent_at });
-        confirm
+        match actions[..] {
+            [Action::Renew { ahead, sent_at }] => {
+                follower.step(now, Event::Committed { sent_at });
+                ahead == Some(ticket(2).sequence)
+            }
+            [Action::ReadHead { head, sent_at }] => {
+                assert_eq!(head, ticket(1).sequence);
+                follower.step(now, Event::HeadRead { head: ticket(1), announcement, sent_at });
+                false
+            }
+            _ => panic!("not a heartbeat: {actions:?}"),
+        }
     };
     (0..256).filter(asks).count()
 }
 
 #[test]
-fn a_quorum_is_asked_for_the_head_now_and_then() {
-    assert_eq!(proofs(&mut follower(&[1, 2, 3]), &leads(1)), 4);
-    assert_eq!(proofs(&mut follower(&[1, 2, 3]), &None), 32);
+fn a_quorum_is_asked_for_the_predecessor_once_in_six_session_timeouts() {
+    for announcement in [leads(1), None] {
+        let mut follower = follower(&[1, 2, 3]);
+        let asked = checks(&mut follower, &announcement);
+        let now = follower.wake_at().expect("a heartbeat is to come");
+        let turns = now.0.as_secs() / 60;
+        assert!((turns - 1..=turns + 1).contains(&(asked as u64)), "{asked} in {now:?}");
+    }
+}
+
+/// The server at hand shows it still, and there is no other.
+#[test]
+fn a_predecessor_that_a_quorum_denies_is_gone() {
+    let mut standby = standby();
+    let head = ticket(1).sequence;
+    let claims = standby.step(at(900), Event::HeadGone { head, sent_at: at(900) });
+    assert!(matches!(claims[..], [Action::Claim { .. }]), "{claims:?}");
+    assert_eq!(standby.standing().at(at(900)), Role::Candidate, "a quorum has to agree first");
+    let mut third = follower(&[1, 2, 3]);
+    let head = ticket(2).sequence;
+    let reads = third.step(at(900), Event::HeadGone { head, sent_at: at(900) });
+    assert_eq!(reads, [Action::ReadQueue]);
+}
+
+/// A server that has lost the end of the first member shows it again whenever the queue is read.
+#[test]
+fn a_head_that_is_shown_again_is_asked_for_again() {
+    let mut third = follower(&[1, 2, 5]);
+    let mut now = 3_000;
+    for _ in 0..2 {
+        head_announces(&mut third, at(now), None);
+        now += 3_000;
+        assert_eq!(third.step(at(now), Event::Woke), [renew(Some(1), at(now))]);
+        third.step(at(now), Event::HeadGone { head: ticket(1).sequence, sent_at: at(now) });
+        third.step(at(now), Event::Committed { sent_at: at(now) });
+        let predecessor = ticket(2);
+        third.step(at(now), Event::PredecessorRead { predecessor, announcement: leads(2), distance: None });
+        third.step(at(now), queue(&[1, 2, 5]));
+    }
+}
+
+/// The predecessor announced the leader that has left, and is gone as well.
+#[test]
+fn the_announcement_of_another_predecessor_is_not_asked_for() {
+    let mut last = follower(&[1, 2, 3, 4]);
+    last.step(at(100), gone(3));
+    last.step(at(100), queue(&[2, 4]));
+    let next = last.wake_at().expect("a heartbeat is to come");
+    let actions = last.step(next, Event::Woke);
+    assert!(!actions.contains(&read_head(1, next)), "{actions:?}");
 }
 
 /// What the process before noted, in a session of ten seconds.

@@ -155,8 +155,7 @@ impl fmt::Display for Action {
             Self::FindTicket => f.write_str("find its ticket"),
             Self::ReadQueue => f.write_str("read the queue"),
             Self::WatchPredecessor(predecessor) => write!(f, "watch {predecessor}"),
-            Self::ReadHead { head, confirm: false, .. } => write!(f, "read the head, {head}"),
-            Self::ReadHead { head, confirm: true, .. } => write!(f, "confirm the head, {head}"),
+            Self::ReadHead { head, .. } => write!(f, "read the head, {head}"),
             Self::Relay { data, .. } => write!(f, "relay {data}"),
             Self::Claim { data, .. } => write!(f, "claim {data}"),
             Self::ReadTarget(target) => write!(f, "read the target, {target}"),
@@ -164,8 +163,8 @@ impl fmt::Display for Action {
             Self::Update(data) => {
                 write!(f, "update its znode: revision {}, {data}", data.profile.revision)
             }
-            Self::Renew { predecessor: None, .. } => f.write_str("renew"),
-            Self::Renew { predecessor: Some(ahead), .. } => write!(f, "renew, and ask for {ahead}"),
+            Self::Renew { ahead: None, .. } => f.write_str("renew"),
+            Self::Renew { ahead: Some(ahead), .. } => write!(f, "renew, and ask for {ahead}"),
         }
     }
 }

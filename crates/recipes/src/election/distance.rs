@@ -59,8 +59,8 @@ impl InQueue {
     /// the predecessor does not announce that leader.
     fn predecessors_distance(&self) -> Option<Distance> {
         let leader = self.leader.announcement()?.ticket;
-        let (announced, distance) = self.relayed_distance?;
-        if announced == leader { Some(distance) } else { None }
+        let (announced, distance) = self.relayed?;
+        if announced == leader { distance } else { None }
     }
 
     /// Returns true if nothing depends on regular heartbeats: this member is far from the head, is not the target of a

@@ -24,16 +24,12 @@ impl Member {
             return;
         }
         let announced = announcement.as_ref().map(|announcement| announcement.ticket);
-        queue.relayed_distance = match (announced, distance) {
-            (Some(leader), Some(distance)) => Some((leader, distance)),
-            _ => None,
-        };
+        queue.relayed = announced.map(|leader| (leader, distance));
         // In another client's election, only the head's znode shows who leads. Only the standby's predecessor is the
         // head, so all others ignore their predecessor's data.
         if !(self.relays || queue.contender.is_standby()) {
             return;
         }
-        queue.note_unlisted_leader(announced);
         if queue.contender.is_standby() {
             // Reads in a session never go back in time, so this reading is newer (`true`) than the known announcement.
             self.on_head_announcement(predecessor, announcement, true, now);
@@ -85,13 +81,12 @@ impl Member {
             session.answered(sent_at, now);
         }
         let Some((_, queue)) = self.phase.in_queue_mut() else { return };
-        if let Some(unlisted) = queue.unlisted_leader
+        if let Some(unlisted) = queue.unlisted_leader()
             && unlisted.sequence == head.sequence
         {
-            queue.unlisted_leader = None;
             if unlisted != head {
                 // Another znode has this sequence, so the unlisted leader is gone.
-                queue.last_nonexistent_leader = Some(unlisted);
+                queue.relayed = None;
                 return;
             }
             // The unlisted leader exists, so the server did not show all of the queue. Forget what followed from its
@@ -101,26 +96,29 @@ impl Member {
             return self.outbox.push(Action::ReadQueue);
         }
         if queue.contender.on_head_read(head) {
-            let announced = announcement.as_ref().map(|announcement| announcement.ticket);
-            queue.note_unlisted_leader(announced);
             // The head was read some time after `sent_at`.
             let is_newer = queue.leader.was_announced_before(sent_at);
             self.on_head_announcement(head, announcement, is_newer, now);
         }
     }
 
-    /// Handles the answer to a heartbeat that found the head, or the unlisted leader, gone.
+    /// Handles the answer to a heartbeat that found the head, or the unlisted leader, gone; or the predecessor, which
+    /// the connected server still shows, so that no notification follows.
     pub(super) fn on_head_gone(&mut self, gone: Sequence, sent_at: Moment, now: Moment) {
         if let Some(session) = self.phase.session_mut() {
             session.answered(sent_at, now);
         }
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
-        if let Some(unlisted) = queue.unlisted_leader
-            && unlisted.sequence == gone
-        {
-            queue.unlisted_leader = None;
-            queue.last_nonexistent_leader = Some(unlisted);
-            return;
+        if queue.contender.predecessors().is_some_and(|ahead| ahead.predecessor == gone) {
+            return self.on_predecessor_gone(gone, None, now);
+        }
+        if queue.relayed.is_some_and(|(leader, _)| leader.sequence == gone) {
+            // The predecessor's announcement is outdated.
+            queue.relayed = None;
+        }
+        if queue.contradicting_head == Some(gone) {
+            // A server that has lost a transaction may show it again.
+            queue.contradicting_head = None;
         }
         let after = queue.contender.on_head_gone(gone);
         if after != AfterHeadGone::Ignored {
@@ -130,35 +128,38 @@ impl Member {
         // If the next head is not known, the next heartbeat reads the queue: see `poll_head`.
         if let AfterHeadGone::Read(head) = after {
             session.heartbeat_sent(now);
-            self.outbox.push(Action::ReadHead { head, confirm: false, sent_at: now });
+            self.outbox.push(Action::ReadHead { head, sent_at: now });
         }
     }
 
     /// Reads the head as a heartbeat, or the queue if the head is gone. So this member learns who leads even if a
     /// member between it and the head does not relay.
+    ///
+    /// About once in six session timeouts, the heartbeat asks a quorum instead whether the predecessor exists: a server
+    /// that has lost the transactions that ended several members shows them for ever, and their announcements agree with
+    /// each other.
     pub(super) fn poll_head(&mut self, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
-        let head = queue.contender.predecessors().map(|ahead| ahead.head);
-        let action = match head {
-            Some(Head::Present(head)) => {
-                // A server that missed the deletion of several znodes keeps showing them, and their announcements agree
-                // with each other. So also ask a quorum from time to time: with about one heartbeat in 64, since many
-                // members may wait, or one in 8 while no leader is known. `take` resets `confirm_head`: it asks only
-                // once.
-                let every = if queue.leader.announcement().is_some() { 64 } else { 8 };
-                let is_due =
-                    session.is_confirmation_due(queue.contender.ticket().sequence, every, now);
-                let confirm = std::mem::take(&mut queue.confirm_head) || is_due;
-                session.heartbeat_sent(now);
-                Action::ReadHead { head, confirm, sent_at: now }
-            }
+        let own = queue.contender.ticket().sequence;
+        let ahead = queue.contender.predecessors().map(|ahead| (ahead.predecessor, ahead.head));
+        let Some((predecessor, Head::Present(head))) = ahead else {
             // The listing is no heartbeat, because its answer does not show when it was requested.
-            Some(Head::Gone(_)) | None => {
-                session.skip_heartbeat(now);
-                Action::ReadQueue
-            }
+            session.skip_heartbeat(now);
+            return self.outbox.push(Action::ReadQueue);
         };
-        self.outbox.push(action);
+        // `take` resets `confirm_head`: a quorum is asked only once.
+        let suspect = if std::mem::take(&mut queue.confirm_head) {
+            Some(head)
+        } else if session.is_check_due(own, now) {
+            Some(predecessor)
+        } else {
+            None
+        };
+        session.heartbeat_sent(now);
+        self.outbox.push(match suspect {
+            Some(_) => Action::Renew { ahead: suspect, sent_at: now },
+            None => Action::ReadHead { head, sent_at: now },
+        });
     }
 
     /// Handles the announcement in the head's znode. While the head exists, no other member leads, so a head that
@@ -176,7 +177,6 @@ impl Member {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         // Sequences and tokens grow together, unless a znode was created by hand: then do not believe the head.
         let in_order = queue.out_of_order().is_none();
-        let announced = announcement.as_ref().map(|announcement| announcement.ticket);
         let self_announcement =
             announcement.filter(|announcement| in_order && announcement.ticket == head);
         let contradicts = match (queue.leader.announcement(), &self_announcement) {
@@ -190,8 +190,6 @@ impl Member {
             queue.confirm_head |= queue.contradicting_head != Some(head.sequence);
             queue.contradicting_head = Some(head.sequence);
             queue.leader = KnownLeader::Unknown;
-            // The head may be right to announce another leader, which the connected server does not show.
-            queue.note_unlisted_leader(announced);
         } else if self_announcement.is_some() && matches!(queue.leader, KnownLeader::Gone(_)) {
             // The leader that left may never have led. Its token may be larger than the head's, and must not make the
             // head's announcement seem outdated.
@@ -212,7 +210,6 @@ impl Member {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         let leader = announcement.ticket.sequence;
         queue.leader = KnownLeader::Announced { announcement, since: now };
-        queue.unlisted_leader = None;
         if !self.relays {
             if queue.contender.is_standby() {
                 self.outbox.extend(queue.start_standby_heartbeats(session, now));
@@ -238,7 +235,7 @@ impl Member {
             Some((Head::Present(head), predecessor)) if leader == predecessor => {
                 session.heartbeat_sent(now);
                 self.outbox.push(Action::Relay { data, sent_at: None });
-                self.outbox.push(Action::ReadHead { head, confirm: false, sent_at: now });
+                self.outbox.push(Action::ReadHead { head, sent_at: now });
             }
             _ => self.outbox.push(Action::Relay { data, sent_at: None }),
         }
@@ -261,35 +258,24 @@ impl InQueue {
         Some(self.renew(now))
     }
 
-    /// Notes an announced leader that the queue did not show, unless a leader is known. The server that listed the
-    /// queue may have lost the transaction that created the announced leader's znode, so the next heartbeat asks a
-    /// quorum whether that znode exists.
-    fn note_unlisted_leader(&mut self, announced: Option<Ticket>) {
-        let Some(announced) = announced else { return };
+    /// Returns the leader that the predecessor announces if this member knows no leader and the queue did not show that
+    /// one: it has left, or the server that listed the queue has lost the transaction that created its znode. The next
+    /// heartbeat reads that znode, and so finds out.
+    pub(super) fn unlisted_leader(&self) -> Option<Ticket> {
+        let (announced, _) = self.relayed?;
         let is_unlisted = self.leader.announcement().is_none()
-            && self.last_nonexistent_leader != Some(announced)
             && self.contender.is_ahead_of_queue(announced);
-        if is_unlisted {
-            self.unlisted_leader = Some(announced);
-        }
-    }
-
-    /// Returns a request that asks a quorum whether the unlisted leader exists; `None` if there is no unlisted leader.
-    /// Also `None` if this member is first in the queue: its claim shows whether another member leads.
-    pub(super) fn confirm_unlisted_leader(&self, now: Moment) -> Option<Action> {
-        self.contender.predecessors()?;
-        let unlisted = self.unlisted_leader?;
-        Some(Action::ReadHead { head: unlisted.sequence, confirm: true, sent_at: now })
+        if is_unlisted { Some(announced) } else { None }
     }
 
     /// Returns a heartbeat by quorum write. The standby's heartbeat also asks whether the predecessor is gone, because
     /// the connected server may have missed that.
     pub(super) fn renew(&self, now: Moment) -> Action {
-        let predecessor = match self.contender.predecessors() {
+        let ahead = match self.contender.predecessors() {
             Some(ahead) if ahead.predecessor_is_head() => Some(ahead.predecessor),
             _ => None,
         };
-        Action::Renew { predecessor, sent_at: now }
+        Action::Renew { ahead, sent_at: now }
     }
 
     /// Returns true while the head that contradicted an announcement is still the head.

@@ -196,7 +196,11 @@ impl Member {
             AfterQueueRead::Behind { watch, head } => {
                 // The members ahead of this head have left.
                 queue.leader.retain_if(|leader| leader >= head);
-                self.outbox.extend(watch.map(Action::WatchPredecessor));
+                if let Some(predecessor) = watch {
+                    // The announcement that was relayed last is another member's.
+                    queue.relayed = None;
+                    self.outbox.push(Action::WatchPredecessor(predecessor));
+                }
                 // An announcement of the predecessor may have been ignored before, and the predecessor's znode is read
                 // again only when it changes. So read the head now, unless it is read anyway: by the new watch if the
                 // head is the new predecessor, or by the next heartbeat, which is soon enough if a leader is known. The
@@ -206,7 +210,7 @@ impl Member {
                 let head_is_read_anyway = watch == Some(head) || heartbeat_reads_head;
                 if !head_is_read_anyway {
                     session.heartbeat_sent(now);
-                    self.outbox.push(Action::ReadHead { head, confirm: false, sent_at: now });
+                    self.outbox.push(Action::ReadHead { head, sent_at: now });
                 } else if queue.contender.is_standby() {
                     self.outbox.extend(queue.start_standby_heartbeats(session, now));
                 }

@@ -277,9 +277,9 @@ impl Member {
         if due_at > now {
             return;
         }
-        if let Some(confirmation) = queue.confirm_unlisted_leader(now) {
+        if let Some(unlisted) = queue.unlisted_leader() {
             session.heartbeat_sent(now);
-            return self.outbox.push(confirmation);
+            return self.outbox.push(Action::ReadHead { head: unlisted.sequence, sent_at: now });
         }
         if matches!(duty, Duty::Wait | Duty::Idle) {
             return self.poll_head(now);

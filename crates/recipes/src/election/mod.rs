@@ -62,7 +62,9 @@ pub enum Event {
     PredecessorGone { predecessor: Sequence, token: Option<FencingToken> },
     /// The answer to [`Action::ReadHead`], which was sent at `sent_at`: the znode exists, with this announcement.
     HeadRead { head: Ticket, announcement: Option<Announcement>, sent_at: Moment },
-    /// The answer to [`Action::ReadHead`], which was sent at `sent_at`: no member's znode has this sequence.
+    /// The answer to [`Action::ReadHead`], which was sent at `sent_at`: no member's znode has this sequence. Also
+    /// reported for the znode ahead of an [`Action::Renew`] if a quorum says that it is gone, the connected server
+    /// still shows it, and no other server was found.
     HeadGone { head: Sequence, sent_at: Moment },
     /// With `keep_out`, the path has foreign contenders: their client sorts the queue by another rule than members do.
     /// A member must stay out of the queue until they are gone, since each rule would have its own leader. Without
@@ -145,9 +147,9 @@ pub enum Action {
     /// Read the predecessor's data and set a watch on it: [`Event::PredecessorRead`] follows now and after each change
     /// of the data, and [`Event::PredecessorGone`] once the znode is gone.
     WatchPredecessor(Sequence),
-    /// Read the head's data, without a watch, as a heartbeat. With `confirm`, a quorum must confirm that the head
-    /// exists: the connected server may be wrong. `head` may also be an announced leader that the queue does not show.
-    ReadHead { head: Sequence, confirm: bool, sent_at: Moment },
+    /// Read the head's data, without a watch, as a heartbeat. `head` may also be an announced leader that the queue
+    /// does not show.
+    ReadHead { head: Sequence, sent_at: Moment },
     /// Write a received announcement into the own znode. With `sent_at`, the write is also a heartbeat: its commit is
     /// reported as [`Event::Committed`].
     Relay { data: ZnodeData, sent_at: Option<Moment> },
@@ -161,9 +163,11 @@ pub enum Action {
     /// Write this data into the own znode. The member does not wait for the result.
     Update(ZnodeData),
     /// A heartbeat: commit a write that changes nothing but fails if the own znode is gone. After an acknowledged
-    /// claim, it also fails if the claim znode is gone. Only the standby's heartbeat has a `predecessor`; it also finds
-    /// out whether the predecessor's znode is gone, which [`Event::PredecessorGone`] then reports.
-    Renew { predecessor: Option<Sequence>, sent_at: Moment },
+    /// claim, it also fails if the claim znode is gone. A member that waits may name a znode `ahead`, and then also
+    /// learns from a quorum whether that znode exists. If it is gone, and the connected server still shows it, that
+    /// server has lost a transaction: the runner goes to another server, where the znode's disappearance is noticed as
+    /// usual.
+    Renew { ahead: Option<Sequence>, sent_at: Moment },
 }
 
 impl Action {

@@ -48,21 +48,16 @@ pub(super) struct InQueue {
     /// The leader according to the announcements of the members ahead; after a restart of a leader, according to its
     /// own znode, until it leads again.
     pub(super) leader: KnownLeader,
-    /// The ticket of the leader in the predecessor's announcement, and the predecessor's distance from that leader.
-    pub(super) relayed_distance: Option<(Ticket, Distance)>,
+    /// The leader that the predecessor announces, and the predecessor's distance from that leader. `None` also if that
+    /// leader was asked for, and is gone.
+    pub(super) relayed: Option<(Ticket, Option<Distance>)>,
     /// The own distance from the leader, as last written into the own znode.
     pub(super) distance_in_znode: Option<Distance>,
     /// The last head that contradicted the announcement of the known leader. While this head exists, no announcement
     /// but the one in the head's own znode is believed.
     pub(super) contradicting_head: Option<Sequence>,
-    /// Whether the next heartbeat must confirm with a quorum that the head exists.
+    /// Whether the next heartbeat must ask a quorum whether the head exists.
     pub(super) confirm_head: bool,
-    /// An announced leader that was not in the queue as it was read. The next heartbeat asks a quorum whether it
-    /// exists.
-    pub(super) unlisted_leader: Option<Ticket>,
-    /// The last unlisted leader that turned out not to exist. Its announcement was outdated, so it is not checked
-    /// again.
-    pub(super) last_nonexistent_leader: Option<Ticket>,
     /// Whether the own znode shows that this member is the standby and could lead as soon as the head is gone.
     pub(super) ready_in_znode: bool,
     /// The transfer that this leader has under way.
@@ -114,12 +109,10 @@ impl InQueue {
         Self {
             contender: Contender::joined(ticket),
             leader: KnownLeader::Unknown,
-            relayed_distance: None,
+            relayed: None,
             distance_in_znode: None,
             contradicting_head: None,
             confirm_head: false,
-            unlisted_leader: None,
-            last_nonexistent_leader: None,
             ready_in_znode: false,
             transfer: None,
             received_offer: None,

@@ -199,10 +199,6 @@ enum HoldingsPhase {
     },
 }
 
-/// About once in this many heartbeats, a quorum is asked whether the znode that a holding waits for still exists. That
-/// costs a transaction, and helps only at a server that has lost one, so it is done rarely.
-const CONFIRM_EVERY: u32 = 32;
-
 /// All requested locks and barriers, and their session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holdings {
@@ -552,7 +548,7 @@ impl Holdings {
         for (id, holding) in &self.holdings {
             if let Some(ahead) = holding.recipe().waits_for()
                 && let Some(seed) = jitter_seed(id.0)
-                && session.is_confirmation_due(seed, CONFIRM_EVERY, now)
+                && session.is_check_due(seed, now)
             {
                 actions.push(Action::Place(*id, place::Action::Confirm(ahead)));
             }

@@ -539,12 +539,13 @@ impl World {
     /// Ends all faults. Then all that wait get their turn, and in the end nothing is left.
     pub fn heal(&mut self, rules: &Rules) -> Option<&'static str> {
         let waiting: usize = self.processes.iter().map(|p| p.core.ids().count()).sum();
-        // A quorum is asked for each that waits, once in 32 heartbeats, whether what the server at hand shows is gone. A
+        // A quorum is asked for each that waits, once in six session timeouts, whether what the server at hand shows is gone. A
         // process that waits for another's holding asks only once that one has gone.
         let misled = self.processes.iter().filter(|p| p.at_wrong && !p.crashed).count();
-        let ghosts = self.wrong.will_keep.len();
-        let beats = u32::try_from(12 + 2 * waiting + 32 * ghosts * misled).unwrap();
-        let healed_at = self.now.after(4 * rules.timeout).after(beats * rules.margins.heartbeat);
+        let checks = u32::try_from(self.wrong.will_keep.len() * misled).unwrap();
+        let beats = u32::try_from(12 + 2 * waiting).unwrap();
+        let healed_at = self.now.after((4 + 6 * checks) * rules.timeout);
+        let healed_at = healed_at.after(beats * rules.margins.heartbeat);
         while self.now < healed_at {
             for (i, id) in self.held_by(rules) {
                 self.apply(Choice::Release(i, id), rules);

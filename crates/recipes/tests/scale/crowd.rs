@@ -307,8 +307,8 @@ impl Crowd {
             Action::Join(_) => (wire.join(), 0),
             Action::ReadQueue => (wire.list(listed as f64), listed),
             Action::WatchPredecessor(_) => (wire.get(), 0),
-            Action::ReadHead { head, confirm, .. } if self.server.queue.contains_key(head) => {
-                (if *confirm { wire.confirm_head() } else { wire.get() }, 0)
+            Action::ReadHead { head, .. } if self.server.queue.contains_key(head) => {
+                (wire.get(), 0)
             }
             Action::ReadHead { .. } => (wire.read_head_gone(), 0),
             Action::Relay { .. } | Action::Update(_) => (wire.set(), 0),
@@ -449,8 +449,8 @@ fn is_write(action: &Action) -> bool {
         | Action::Claim { .. }
         | Action::Update(_)
         | Action::Renew { .. } => true,
-        Action::ReadHead { confirm, .. } => *confirm,
         Action::FindTicket
+        | Action::ReadHead { .. }
         | Action::ReadQueue
         | Action::WatchPredecessor(_)
         | Action::ReadTarget(_)

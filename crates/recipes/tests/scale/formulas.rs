@@ -157,11 +157,6 @@ impl Wire {
         2.0 * self.get_none() + self.transaction(self.path())
     }
 
-    /// The heartbeat of a member that waits, as one that a quorum answers.
-    pub fn confirm_head(&self) -> Cost {
-        self.transaction(self.path()) + self.get()
-    }
-
     /// Checks that a znode stands. So many bytes are its path's.
     fn transaction(&self, path: f64) -> Cost {
         Cost::write(PART + path + 4.0 + PART, 2.0 * PART)
@@ -257,10 +252,11 @@ impl Election {
         let standby = if members > 1.0 { polls } else { 0.0 };
         let third = self.behind().min(1.0) * polls;
         let others = (members - 3.0).max(0.0) / self.between_idle_polls();
-        let proofs = self.behind() / (64.0 * heartbeat);
+        // Once in six session timeouts, of ten heartbeats each, it asks a quorum for its predecessor.
+        let checks = self.behind() / (60.0 * heartbeat);
         (1.0 / self.between_renewals() + standby) * wire.renew()
-            + (third + others - proofs) * wire.get()
-            + proofs * wire.confirm_head()
+            + (third + others - checks) * wire.get()
+            + checks * wire.renew()
     }
 
     /// All members join, each when the one before is done; no heartbeats in between.

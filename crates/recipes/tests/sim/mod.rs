@@ -184,8 +184,6 @@ pub struct Process {
     seen: u64,
     /// Whether it is connected to the server that lost a transaction.
     at_wrong: bool,
-    /// What a quorum told it is gone, although that server shows it.
-    denied: BTreeSet<FencingToken>,
 }
 
 /// What a process notes of its session, where the next one finds it.
@@ -388,7 +386,6 @@ impl World {
             replies: VecDeque::new(),
             seen: 0,
             at_wrong: rules.at_wrong.contains(&i),
-            denied: BTreeSet::new(),
         };
         if let Some(Note::Closes(session)) = note {
             let ask = Ask::Do(Action::CloseSession);
@@ -848,10 +845,10 @@ impl World {
             self.apply(Choice::Recover(i), rules);
         }
         let healed_at = self.now.after(4 * rules.timeout);
-        // Of several znodes that a server shows for ever, also of sessions that end only now, one is found out in about 64
-        // heartbeats.
+        // Of several znodes that a server shows for ever, also of sessions that end only now, one is found out within six
+        // session timeouts.
         let ghosts = u32::try_from(self.wrong.will_keep.len()).expect("few");
-        let found_out_at = healed_at.after(ghosts * 80 * rules.policy.margins.heartbeat);
+        let found_out_at = healed_at.after(ghosts * 7 * rules.timeout);
         // The wait for a preferred member is doubled six times at most, and a transfer may fail once more.
         let wait =
             rules.policy.preempt_after.unwrap_or_default() + 2 * rules.policy.margins.heartbeat;
@@ -1323,6 +1320,12 @@ impl World {
         {
             self.members[i].replies.push_back(Reply::Notice(Event::TicketLost(ticket)));
         }
+        if let Ask::Do(Action::Renew { ahead: Some(head), sent_at, .. }) = request.ask
+            && self.is_denied(i, &request)
+        {
+            // There is no other server.
+            self.members[i].replies.push_back(Reply::Notice(Event::HeadGone { head, sent_at }));
+        }
         let Some(event) = event else { return };
         let watched = self.members[i].watching.map(|watched| watched.sequence);
         let own = self.members[i].core.standing().ticket().map(|ticket| ticket.sequence);
@@ -1508,8 +1511,7 @@ impl World {
             return stands;
         }
         let stands = stands.filter(|znode| !self.wrong.lacks.contains(&znode.token));
-        let kept = self.wrong.keeps.get(&sequence);
-        stands.or_else(|| kept.filter(|znode| !member.denied.contains(&znode.token)))
+        stands.or_else(|| self.wrong.keeps.get(&sequence))
     }
 
     fn shown_queue(&self, i: usize) -> impl Iterator<Item = Sequence> {
@@ -1526,7 +1528,7 @@ impl World {
     }
 
     /// Whether the quorum contradicts what the server at hand shows. As the module `zookeeper` does, the member then
-    /// goes to another server, repeats its requests, and ignores the znode that the quorum denied from then on.
+    /// goes to another server and repeats its requests.
     fn proves_wrong(
         &mut self,
         i: usize,
@@ -1537,13 +1539,7 @@ impl World {
         if !self.members[i].at_wrong {
             return false;
         }
-        let contradicted = match request.ask {
-            Ask::Do(Action::Renew { predecessor: Some(asked), .. }) => self.ghost_token(i, asked),
-            Ask::Do(Action::ReadHead { head, confirm: true, .. }) => self.ghost_token(i, head),
-            _ => None,
-        };
-        if let Some(token) = contradicted {
-            self.members[i].denied.insert(token);
+        if self.is_denied(i, request) && !rules.only_wrong {
             self.leave_server(i, request, rules);
             return true;
         }
@@ -1572,11 +1568,12 @@ impl World {
         false
     }
 
-    /// Returns the token of what the server at hand shows there, if the quorum has no such znode.
-    fn ghost_token(&self, i: usize, sequence: Sequence) -> Option<FencingToken> {
-        let token = self.shown_at(i, sequence)?.token;
-        let stands = self.server.tickets.get(&sequence).is_some_and(|znode| znode.token == token);
-        (!stands).then_some(token)
+    /// Whether this is a renewal that asks for a znode ahead which only the server at hand shows.
+    fn is_denied(&self, i: usize, request: &Request) -> bool {
+        let Ask::Do(Action::Renew { ahead: Some(asked), .. }) = request.ask else { return false };
+        let shown = self.shown_at(i, asked).map(|znode| znode.token);
+        let stands = self.server.tickets.get(&asked).map(|znode| znode.token);
+        shown.is_some() && shown != stands
     }
 
     fn leave_server(&mut self, i: usize, request: &Request, rules: &Rules) {
