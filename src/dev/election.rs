@@ -107,6 +107,8 @@ impl LocalElection {
             // Do this before waiting for `deaths`: while this process waited for the end of one member, that wait may
             // have consumed the SIGCHLD of another member.
             self.remove_ended().await?;
+            // `deaths` also reports that a member was stopped or goes on.
+            self.choose_front_target();
             let key = async {
                 match &mut keys {
                     Some(keys) => keys.next().await,
@@ -181,13 +183,12 @@ impl LocalElection {
         );
         let line = format!("{id:<9}  http://127.0.0.1:{}  process {}", member.port, member.pid());
         self.members.push(member);
-        self.choose_front_target();
         Ok(line)
     }
 
     /// Lets `front` forward connections to a member that runs and is not frozen, if there is one.
     fn choose_front_target(&self) {
-        let target = self.members.iter().find(|member| !member.frozen && member.is_alive());
+        let target = self.members.iter().find(|member| member.is_running());
         self.front_target.send_replace(target.map(|member| member.port));
     }
 
@@ -223,7 +224,6 @@ impl LocalElection {
             member.frozen = false;
             member.signal(Signal::CONT);
             let line = format!("{} goes on", member.id);
-            self.choose_front_target();
             return self.print(&line);
         }
         let line = match self.leader() {
@@ -232,7 +232,6 @@ impl LocalElection {
                 leader.signal(Signal::STOP);
                 let id = leader.id.clone();
                 self.timeline.note_event(self.clock.now(), &id, "was frozen");
-                self.choose_front_target();
                 format!("{id}, which leads, is frozen; f lets it go on")
             }
             Err(why) => why,
@@ -308,7 +307,6 @@ impl LocalElection {
             self.print(&format!("{}{which} is gone: {how}{next}", member.id))?;
         }
         if !ended.is_empty() {
-            self.choose_front_target();
             if self.members.is_empty() {
                 self.print("no member is left")?;
             }

@@ -149,6 +149,11 @@ impl MemberProcess {
         process::is_alive(self.child.pid())
     }
 
+    /// Returns whether the process is alive and no signal has stopped it.
+    pub(super) fn is_running(&self) -> bool {
+        self.is_alive() && !process::is_stopped(self.child.pid())
+    }
+
     /// Waits until the member has ended, and describes how, for example `exit code 1`.
     pub(super) async fn end(&mut self, deaths: &mut Deaths) -> String {
         match self.child.wait(deaths).await {

@@ -18,6 +18,7 @@ pub use children::{
 pub use command::{become_command, command_for, this_program};
 pub use controlling_terminal::{ControllingTerminal, keep_writing_in_background};
 pub use offspring::{JobChange, Offspring, Reaped, kill_children, reap_children};
+pub use procfs::is_stopped;
 use std::io::IsTerminal;
 
 /// Returns whether the log, on standard error, has colours: at a terminal, unless `NO_COLOR` is set

@@ -51,13 +51,22 @@ fn is_gone(error: &io::Error) -> bool {
     gone.iter().any(|gone| error.raw_os_error() == Some(gone.raw_os_error()))
 }
 
-/// Returns the parent of `process`, from `/proc/PID/stat`.
+/// Returns the parent of `process`.
 fn parent_of(process: Pid) -> io::Result<Option<Pid>> {
+    Ok(stat_after_name(process)?.split(' ').nth(1).and_then(pid))
+}
+
+/// Returns whether a signal has stopped `process`, such as SIGSTOP.
+pub fn is_stopped(process: Pid) -> bool {
+    stat_after_name(process).is_ok_and(|stat| stat.starts_with('T'))
+}
+
+/// Returns `/proc/PID/stat` after the name of the process, which may contain any character and is in parentheses: the state,
+/// the parent, and more.
+fn stat_after_name(process: Pid) -> io::Result<String> {
     let stat = fs::read(format!("/proc/{}/stat", process.as_raw_pid()))?;
     let stat = String::from_utf8_lossy(&stat);
-    // The process name, which may contain any character, is in parentheses. The state and the parent follow it.
-    let parent = stat.rsplit_once(") ").and_then(|(_, after)| after.split(' ').nth(1));
-    Ok(parent.and_then(pid))
+    Ok(stat.rsplit_once(") ").map(|(_, after)| after.to_owned()).unwrap_or_default())
 }
 
 /// Returns whether `process` was started with the variable `name` in its environment. Returns `false` if the environment
