@@ -35,7 +35,7 @@ pub(super) fn of_member(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
             ProblemKind::SlowZookeeper if is_out || has(ProblemKind::Zookeeper) => continue,
             // While no leader is known, these texts are the reason in the problem `NoLeader`: see `Verdict::reason`.
             ProblemKind::EarlierLife => continue,
-            ProblemKind::DuplicateId if verdict.leader().is_none() => continue,
+            ProblemKind::DuplicateId if verdict.leader().is_none() && !is_explained => continue,
             ProblemKind::Foreign => {
                 problems.extend(foreign(app, snapshot));
                 continue;

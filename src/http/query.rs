@@ -20,7 +20,11 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Query<T> {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemResponse> {
         match axum::extract::Query::try_from_uri(&parts.uri) {
             Ok(axum::extract::Query(query)) => Ok(Self(query)),
-            Err(error) => Err(ProblemResponse::bad_request(error.body_text())),
+            Err(error) => {
+                let why = error.body_text();
+                let why = why.replace("there are no fields", "this path takes no parameters");
+                Err(ProblemResponse::bad_request(why))
+            }
         }
     }
 }

@@ -162,10 +162,11 @@ fn who_does_not_get_it_in_time_runs_nothing_and_leaves_no_znode() {
     let held = ways[0].starts("holds", "busy", &[], "echo held; sleep 600");
     held.says(0, |line| line == "held");
     for (way, free) in ways.iter().zip(["free-0", "free-1"]) {
-        for options in [&["--try"][..], &["--wait", "300ms"]] {
+        let tries = (&["--try"][..], "others have lock busy");
+        for (options, why) in [tries, (&["--wait", "300ms"], "timed out waiting for lock busy")] {
             let said = way.runs("busy", options, "echo it ran");
             assert_eq!((said.code, &*said.out), (NOT_IN_TIME, ""), "{options:?}: {said:?}");
-            assert!(said.err.contains("timed out waiting for lock busy"), "{said:?}");
+            assert!(said.err.contains(why), "{said:?}");
         }
         let mut waits = way.starts("waits", "busy", &[], "echo it ran");
         waits.complains(|line| line.contains("waiting for lock busy"));

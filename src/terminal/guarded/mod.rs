@@ -333,7 +333,8 @@ impl GuardedCommand {
     fn not_in_time(&self) -> ClientError {
         let why = match self.wanted {
             HoldingSpec::Lock(_) => format!(
-                "timed out waiting for lock {}: `bellwether locks {0}` shows who is ahead",
+                "{} lock {}: `bellwether locks {1}` shows who is ahead",
+                if self.patience == Patience::Try { "others have" } else { "timed out waiting for" },
                 self.name
             ),
             HoldingSpec::Barrier(_) => format!(
