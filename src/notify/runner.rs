@@ -132,6 +132,9 @@ impl HookRunner {
                 continue;
             }
             let next_refresh = self.refresh_all().await;
+            // Read this before the role: a leaving member counts as one that does not lead, so if it is leaving and the role
+            // is unchanged, the hooks for the end of its leadership have run.
+            let is_leaving = self.watch.leaving.borrow().is_some();
             // If the view has changed meanwhile, run the hooks for the new view first.
             if self.watch.current_role().view() != self.handled {
                 continue;
@@ -140,8 +143,7 @@ impl HookRunner {
             let done = seen.index;
             self.records
                 .send_if_modified(|hooks| std::mem::replace(&mut hooks.done_up_to, done) != done);
-            // A leaving member counts as one that does not lead, so the hooks for the end of its leadership have run.
-            if self.watch.leaving.borrow().is_some() {
+            if is_leaving {
                 return;
             }
             tokio::select! {
