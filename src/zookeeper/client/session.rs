@@ -225,7 +225,8 @@ impl SessionKeeper {
             };
             let (reopened, sent_at) = match resumed {
                 Ok(resumed) => resumed,
-                Err(unclosed) => return unclosed,
+                // The session before may still be alive as well.
+                Err(unclosed) => return self.await_closing(closing).await.or(unclosed),
             };
             opened = reopened;
             session = opened.connection.client.session().clone();

@@ -232,10 +232,11 @@ impl SessionFile {
 
     /// Writes the session into the file. If that fails, this member goes on, but the next process cannot resume the session.
     fn write(&self, state: &mut FileState, session: Option<SavedSessionJson>) {
-        let bytes = self.encode(session.clone()).expect("`open` has checked that a session fits");
+        // `open` has checked that a session fits, unless the servers choose a far longer password than ZooKeeper's.
+        let encoded = self.encode(session.clone()).ok_or(io::ErrorKind::FileTooLarge.into());
         state.session = session;
         let path = self.path.display();
-        let problem = match self.file.write_all_at(&bytes, 0) {
+        let problem = match encoded.and_then(|bytes| self.file.write_all_at(&bytes, 0)) {
             Ok(()) if self.is_in_place() => {
                 if state.problem.take().is_some() {
                     info!("{path} is written again");
@@ -640,6 +641,9 @@ mod tests {
         let file = SessionFile { file: writable, ..file };
         save(&file, 8);
         assert!(file.problem().is_some(), "no next process finds it");
+        let long = SavedSessionJson { password: BASE64_STANDARD.encode([0; 6_000]), ..saved(8) };
+        file.write(&mut file.state(), Some(long));
+        assert_eq!(fs::metadata(&second).unwrap().len(), 0, "it does not fit");
         fs::rename(&second, &path).unwrap();
         save(&file, 9);
         assert_eq!(file.problem(), None);
