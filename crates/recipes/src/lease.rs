@@ -126,10 +126,10 @@ impl Margins {
 }
 
 /// Returns how long after a heartbeat the next one is sent when heartbeats need not be regular. The client library
-/// pings when it has sent nothing for 0.225 of the session timeout. The heartbeat comes just before that, and so
-/// replaces the ping.
+/// pings when it has sent nothing for 0.225 of the session timeout, or for 10 s. The heartbeat comes just before that,
+/// and so replaces the ping.
 pub(crate) fn idle_delay(ticket: Sequence, session_timeout: Duration) -> Duration {
-    let longest = session_timeout * 22 / 100;
+    let longest = (session_timeout * 22 / 100).min(Duration::from_millis(9_800));
     // The delay is 63/64 to 64/64 of the longest, so that members do not send all at once.
     longest * (63 * 256 + jitter(ticket.number().unsigned_abs())) / (64 * 256)
 }
@@ -261,6 +261,8 @@ mod tests {
         let delays: std::collections::BTreeSet<_> = (0..100).map(delay).collect();
         assert!(delays.iter().all(|delay| (ms(2165)..=ms(2200)).contains(delay)), "{delays:?}");
         assert!(delays.len() > 50, "neighbours do not keep in step: {delays:?}");
+        let longest = idle_delay(Sequence::new(1).unwrap(), ms(600_000));
+        assert!((ms(9_600)..=ms(9_800)).contains(&longest), "{longest:?}");
     }
 
     fn granted(since_ms: u64, duration_ms: u64) -> Lease {

@@ -188,7 +188,9 @@ impl Context {
     async fn backoff(&self, error: Error, refused: &mut RequestRefusal<'_>) {
         if !is_server_answer(&error) {
             debug!(%error, "no answer");
-            return tokio::time::sleep(RETRY_DELAY).await;
+            // Only an operator can make a path less crowded.
+            let delay = if self.state().is_crowded { REFUSED_DELAY } else { RETRY_DELAY };
+            return tokio::time::sleep(delay).await;
         }
         let connection = self.session.connection().await;
         let root = &self.settings.root;

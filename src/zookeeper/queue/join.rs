@@ -71,7 +71,7 @@ pub(in crate::zookeeper) async fn join(
         let name_start = context.settings.znodes.name_start(session_of(&connection));
         let path_start = format!("{}/{name_start}", context.settings.root);
         let sent_at = context.clock.now();
-        match connection.request(connection.client.create(&path_start, data, &mode)).await {
+        let delay = match connection.request(connection.client.create(&path_start, data, &mode)).await {
             Ok((stat, sequence)) => match ticket(&stat, sequence.into_i64()) {
                 Some(ticket) => {
                     context.settings.znodes.remember(&ticket.sequence.name(&name_start));
@@ -82,25 +82,24 @@ pub(in crate::zookeeper) async fn join(
             },
             // The path does not exist: create it, and then try again.
             Err(Error::NoNode) => {
-                if let Err(delay) = make_path::make_path(context, &connection).await {
-                    drop(permit);
-                    sleep(delay).await;
-                }
+                let made = make_path::make_path(context, &connection).await;
+                made.err().unwrap_or_default()
             }
             // A client has created a znode by hand, with the name that ours would get.
             Err(Error::NodeExists) => name_taken.skip_taken_numbers(context, &connection).await,
             Err(error) if is_server_answer(&error) => {
                 context.report_refusal(&connection, &context.settings.root, &error).await;
-                drop(permit);
-                sleep(REFUSED_DELAY).await;
+                REFUSED_DELAY
             }
             Err(error) => {
                 debug!(%error, "the create's outcome is unknown");
                 is_outcome_unknown = true;
-                drop(permit);
-                sleep(RETRY_DELAY).await;
+                RETRY_DELAY
             }
-        }
+        };
+        // Others may send requests meanwhile.
+        drop(permit);
+        sleep(delay).await;
     }
 }
 
@@ -234,8 +233,13 @@ fn ticket(stat: &Stat, sequence: i64) -> Option<Ticket> {
 }
 
 /// Reports that the sequence counter of the path has no numbers left. If a znode was created with a number past the end,
-/// `sequence`, deletes that znode. Then waits: members can join only after an operator has re-created the path.
-pub(super) async fn refuse_sequence(context: &Context, connection: &Connection, sequence: i64) {
+/// `sequence`, deletes that znode. Returns the delay before the next create: members can join only after an operator has
+/// re-created the path.
+pub(super) async fn refuse_sequence(
+    context: &Context,
+    connection: &Connection,
+    sequence: i64,
+) -> Duration {
     let root = &context.settings.root;
     context.set_problem(format!(
         "the sequence counter of {root} is at its end ({sequence}): cannot join. \
@@ -251,5 +255,5 @@ pub(super) async fn refuse_sequence(context: &Context, connection: &Connection, 
         // If this fails, the znode stays until the session ends.
         let _ignored = connection.request(connection.client.delete(&path, None)).await;
     }
-    sleep(COUNTER_END_DELAY).await;
+    COUNTER_END_DELAY
 }

@@ -1,6 +1,6 @@
 //! Lists the members of the queue.
 
-use super::context::{Context, REFUSED_DELAY};
+use super::context::Context;
 use super::read::stats;
 use super::znode::owner;
 use super::{QueueEvent, foreign};
@@ -8,7 +8,6 @@ use crate::zookeeper::client::{Connection, is_server_answer};
 use ::zookeeper::Error;
 use recipes::Sequence;
 use std::collections::BTreeSet;
-use tokio::time::sleep;
 
 /// The largest number of znodes below the path that are listed. A listing takes about 100 bytes of memory for each, so at
 /// most about 10 MB.
@@ -95,8 +94,8 @@ async fn crowded_problem(connection: &Connection, root: &str) -> Result<Option<S
     )))
 }
 
-/// Publishes a problem and fails, after a delay, if the path has too many children to list them. The error makes the caller
-/// try again.
+/// Publishes a problem and fails if the path has too many children to list them. The error makes the caller try again, after
+/// a delay.
 pub(in crate::zookeeper) async fn fail_if_crowded(
     context: &Context,
     connection: &Connection,
@@ -105,10 +104,7 @@ pub(in crate::zookeeper) async fn fail_if_crowded(
     context.set_crowded(problem.clone());
     match problem {
         None => Ok(()),
-        Some(problem) => {
-            sleep(REFUSED_DELAY).await;
-            Err(Error::UnexpectedError(problem))
-        }
+        Some(problem) => Err(Error::UnexpectedError(problem)),
     }
 }
 

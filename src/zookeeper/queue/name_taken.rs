@@ -11,7 +11,7 @@ use crate::zookeeper::client::{Connection, is_server_answer};
 use ::zookeeper::{Acls, CreateMode, Error, Stat};
 use recipes::Sequence;
 use std::collections::BTreeSet;
-use tokio::time::sleep;
+use std::time::Duration;
 use tracing::{debug, warn};
 
 /// The largest number of sequence numbers that are skipped in one transaction. Each takes a create and a delete, which
@@ -24,15 +24,19 @@ pub(super) struct NameTaken(Option<String>);
 
 impl NameTaken {
     /// Uses up the next numbers of the path whose names are taken, so that the next create gets the number after them. Each
-    /// znode that is created under another name uses up one number.
-    pub(super) async fn skip_taken_numbers(&mut self, context: &Context, connection: &Connection) {
+    /// znode that is created under another name uses up one number. Returns the delay before the next create.
+    pub(super) async fn skip_taken_numbers(
+        &mut self,
+        context: &Context,
+        connection: &Connection,
+    ) -> Duration {
         let root = &context.settings.root;
         let (names, parent) = match connection.request(connection.client.get_children(root)).await {
             Ok(read) => read,
             // Not reported here: if the error persists, the next create fails with it too, and reports the remedy.
             Err(error) => {
                 debug!(%error, "cannot list the path to find the taken names");
-                return sleep(RETRY_DELAY).await;
+                return RETRY_DELAY;
             }
         };
         let next = next_number(&parent);
@@ -55,7 +59,7 @@ impl NameTaken {
             // The znode with the taken name was deleted meanwhile, or the current server does not show it and is left. In
             // both cases the next create tries again, so the result is not needed.
             let _ignored = leave_if_znode_missing(connection, &path).await;
-            return sleep(RETRY_DELAY).await;
+            return RETRY_DELAY;
         }
         if self.0.is_none() {
             warn!(
@@ -65,17 +69,17 @@ impl NameTaken {
         }
         let first = self.0.get_or_insert(path);
         match use_up(connection, root, count).await {
-            Ok(()) => {}
+            Ok(()) => Duration::ZERO,
             Err(error) if is_server_answer(&error) => {
                 context.set_problem(format!(
                     "{first} is in the way of the next member, and cannot be passed over ({error}): \
                      have it deleted"
                 ));
-                sleep(REFUSED_DELAY).await;
+                REFUSED_DELAY
             }
             Err(error) => {
                 debug!(%error, "the taken numbers may or may not be used up");
-                sleep(RETRY_DELAY).await;
+                RETRY_DELAY
             }
         }
     }
