@@ -48,7 +48,7 @@ impl Snapshot {
         now.since(self.last_looped_at) <= STUCK_AFTER
     }
 
-    /// Fails if there is no connection to ZooKeeper and the reason is known. The error is that reason, for operators.
+    /// Fails without a connection to ZooKeeper if the reason is known. The error is that reason, for operators.
     /// Without a known reason, this succeeds, so that the caller's request waits for a connection.
     fn check_connection(&self) -> Result<(), String> {
         let stays_out = self.standing.is_paused() || self.standing.is_unhealthy();
@@ -259,7 +259,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Sends a request to a runner, and returns its answer. `request` makes the request from the channel for the answer.
 ///
 /// # Errors
-/// The reason why there is no answer within `patience`, for operators.
+/// Why no answer comes within `patience`, for operators.
 pub async fn ask<R, T>(
     runner: &mpsc::Sender<R>,
     request: impl FnOnce(oneshot::Sender<T>) -> R,

@@ -20,7 +20,7 @@ pub(super) fn sidecar_at(port: u16) -> Sidecar {
 }
 
 /// Reports the answer of one member about the leader, now and at each change, or `None` for an answer that cannot be
-/// parsed. Reports nothing if there is no answer, and asks again. Runs until the future is dropped.
+/// parsed. Reports nothing without an answer, and asks again. Runs until the future is dropped.
 pub(super) async fn follow(sidecar: Sidecar, report: impl Fn(Option<LeaderState>)) {
     let mut path = LEADER.path.to_owned();
     loop {

@@ -125,7 +125,7 @@ impl AppState {
     /// Returns a permit for a client to wait for a change. Fails if too many clients wait.
     pub(super) fn waiting_permit(&self) -> Result<OwnedSemaphorePermit, ProblemResponse> {
         self.waiting.clone().try_acquire_owned().map_err(|_| {
-            let why = "no more streams and blocking queries are served: close some, or poll";
+            let why = "too many streams and blocking queries are open: close some, or poll";
             ProblemResponse::unavailable("too-many-waiting", "too many clients wait", why)
         })
     }

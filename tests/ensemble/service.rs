@@ -68,7 +68,9 @@ fn on_sighup_it_takes_over_what_can_change_and_logs_what_cannot() {
     )
     .unwrap();
     member.signal("HUP");
-    wait_for_log("election.prefix changed to \"n_\"; restart to apply it (still using \"leader_\")");
+    wait_for_log(
+        "election.prefix changed to \"n_\"; restart to apply it (still using \"leader_\")",
+    );
     wait_for_log("DEBUG bellwether");
     let start = Instant::now();
     eventually("the new address and label are announced to the other", || {

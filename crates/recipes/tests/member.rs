@@ -1129,7 +1129,10 @@ fn a_leader_that_is_gone_is_asked_for_once_each_time_that_it_is_announced() {
         assert_eq!(last.step(next, Event::Woke), [read_head(2, next)]);
         last.step(next, Event::HeadRead { head: ticket(2), announcement: None, sent_at: next });
         let predecessor = ticket(3);
-        last.step(next, Event::PredecessorRead { predecessor, announcement: leads(1), distance: None });
+        last.step(
+            next,
+            Event::PredecessorRead { predecessor, announcement: leads(1), distance: None },
+        );
         let next = last.wake_at().expect("a heartbeat is to come");
         assert_eq!(last.step(next, Event::Woke), [read_head(1, next)]);
     }
@@ -1195,7 +1198,10 @@ fn a_head_that_is_shown_again_is_asked_for_again() {
         third.step(at(now), Event::HeadGone { head: ticket(1).sequence, sent_at: at(now) });
         third.step(at(now), Event::Committed { sent_at: at(now) });
         let predecessor = ticket(2);
-        third.step(at(now), Event::PredecessorRead { predecessor, announcement: leads(2), distance: None });
+        third.step(
+            at(now),
+            Event::PredecessorRead { predecessor, announcement: leads(2), distance: None },
+        );
         third.step(at(now), queue(&[1, 2, 5]));
     }
 }

@@ -334,7 +334,11 @@ impl GuardedCommand {
         let why = match self.wanted {
             HoldingSpec::Lock(_) => format!(
                 "{} lock {}: `bellwether locks {1}` shows who is ahead",
-                if self.patience == Patience::Try { "others have" } else { "timed out waiting for" },
+                if self.patience == Patience::Try {
+                    "others have"
+                } else {
+                    "timed out waiting for"
+                },
                 self.name
             ),
             HoldingSpec::Barrier(_) => format!(

@@ -25,7 +25,7 @@ pub(crate) struct ServerVersion {
 
 impl ServerVersion {
     /// Asks the server at `host:port`. Returns `None` if its answer has no version, for example because `srvr` is not
-    /// on its whitelist. Fails if there is no answer.
+    /// on its whitelist. Fails without an answer.
     pub(crate) async fn of(server: &str, trust: Option<&Trust>) -> io::Result<Option<Self>> {
         let mut tcp = TcpStream::connect(server).await?;
         let answer = match trust {

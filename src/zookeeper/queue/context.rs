@@ -4,9 +4,7 @@ use super::znode::token;
 use super::{QueueEvent, QueueSettings, Reports, acl, claim_path};
 use crate::clock::Clock;
 use crate::status::{ConnectionState, ForeignQueue};
-use crate::zookeeper::client::{
-    Connection, EventSender, SessionHandle, is_server_answer,
-};
+use crate::zookeeper::client::{Connection, EventSender, SessionHandle, is_server_answer};
 use ::zookeeper::{Error, Stat};
 use recipes::{FencingToken, Sequence, Ticket};
 use std::collections::{BTreeMap, BTreeSet};

@@ -71,32 +71,33 @@ pub(in crate::zookeeper) async fn join(
         let name_start = context.settings.znodes.name_start(session_of(&connection));
         let path_start = format!("{}/{name_start}", context.settings.root);
         let sent_at = context.clock.now();
-        let delay = match connection.request(connection.client.create(&path_start, data, &mode)).await {
-            Ok((stat, sequence)) => match ticket(&stat, sequence.into_i64()) {
-                Some(ticket) => {
-                    context.settings.znodes.remember(&ticket.sequence.name(&name_start));
-                    context.clear_problem();
-                    return Some((ticket, Some(sent_at)));
+        let delay =
+            match connection.request(connection.client.create(&path_start, data, &mode)).await {
+                Ok((stat, sequence)) => match ticket(&stat, sequence.into_i64()) {
+                    Some(ticket) => {
+                        context.settings.znodes.remember(&ticket.sequence.name(&name_start));
+                        context.clear_problem();
+                        return Some((ticket, Some(sent_at)));
+                    }
+                    None => refuse_sequence(context, &connection, sequence.into_i64()).await,
+                },
+                // The path does not exist: create it, and then try again.
+                Err(Error::NoNode) => {
+                    let made = make_path::make_path(context, &connection).await;
+                    made.err().unwrap_or_default()
                 }
-                None => refuse_sequence(context, &connection, sequence.into_i64()).await,
-            },
-            // The path does not exist: create it, and then try again.
-            Err(Error::NoNode) => {
-                let made = make_path::make_path(context, &connection).await;
-                made.err().unwrap_or_default()
-            }
-            // A client has created a znode by hand, with the name that ours would get.
-            Err(Error::NodeExists) => name_taken.skip_taken_numbers(context, &connection).await,
-            Err(error) if is_server_answer(&error) => {
-                context.report_refusal(&connection, &context.settings.root, &error).await;
-                REFUSED_DELAY
-            }
-            Err(error) => {
-                debug!(%error, "the create's outcome is unknown");
-                is_outcome_unknown = true;
-                RETRY_DELAY
-            }
-        };
+                // A client has created a znode by hand, with the name that ours would get.
+                Err(Error::NodeExists) => name_taken.skip_taken_numbers(context, &connection).await,
+                Err(error) if is_server_answer(&error) => {
+                    context.report_refusal(&connection, &context.settings.root, &error).await;
+                    REFUSED_DELAY
+                }
+                Err(error) => {
+                    debug!(%error, "the create's outcome is unknown");
+                    is_outcome_unknown = true;
+                    RETRY_DELAY
+                }
+            };
         // Others may send requests meanwhile.
         drop(permit);
         sleep(delay).await;

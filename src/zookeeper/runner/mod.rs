@@ -106,7 +106,7 @@ struct Runner {
     unclosed: UnclosedSession,
     /// The session file, and the session of the previous process.
     resume: ResumeState,
-    /// The record of the current session that was last saved for the next process; `None` while there is no session.
+    /// The record of the current session that was last saved for the next process; `None` without a session.
     saved_record: Option<SessionRecord>,
     /// The term that the previous process began and this one continues.
     resumed_term: Option<FencingToken>,
@@ -617,7 +617,7 @@ fn is_routine(event: &Event, actions: &[Action]) -> bool {
         })
 }
 
-/// Waits for the next event of the session. Never returns if there is no session.
+/// Waits for the next event of the session. Never returns without a session.
 async fn session_event(session: &mut Option<ElectionSession>) -> Event {
     match session {
         Some(session) => session.next_event().await,

@@ -66,7 +66,7 @@ impl ServerState {
         self.zxid = zxid;
         let results = match refused {
             // A Java exception, for example at an operation that only reads, fails the whole multi in the real server.
-            // So there are no results of single operations.
+            // So single operations have no results.
             Some(ErrorCode::Marshalling) => return Ok(Reply::ResultsSoFar(Vec::new())),
             Some(code) => {
                 let mut results = vec![OperationResult::Error(0); changes.len()];

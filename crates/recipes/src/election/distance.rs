@@ -66,7 +66,7 @@ impl InQueue {
     /// Returns true if nothing depends on regular heartbeats: this member is far from the head, is not the target of a
     /// transfer, and its predecessor relays the known leader. Suppose that some member between the head and this one is
     /// frozen. Then the predecessor does not relay the next leader. So once this member has learned of that leader from
-    /// the head, it is no longer idle: only by reading the head often does it learn soon of the leader after that.
+    /// the head, it stops being idle: only by reading the head often does it learn soon of the leader after that.
     fn is_idle(&self) -> bool {
         let leader = self.leader.announcement().map(|known| known.ticket.token);
         let is_target =

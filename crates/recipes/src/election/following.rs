@@ -136,14 +136,14 @@ impl Member {
     /// member between it and the head does not relay.
     ///
     /// About once in six session timeouts, the heartbeat asks a quorum instead whether the predecessor exists: a server
-    /// that has lost the transactions that ended several members shows them for ever, and their announcements agree with
+    /// that has lost the transactions that ended several members keeps showing them, and their announcements agree with
     /// each other.
     pub(super) fn poll_head(&mut self, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
         let own = queue.contender.ticket().sequence;
         let ahead = queue.contender.predecessors().map(|ahead| (ahead.predecessor, ahead.head));
         let Some((predecessor, Head::Present(head))) = ahead else {
-            // The listing is no heartbeat, because its answer does not show when it was requested.
+            // The listing does not count as a heartbeat, because its answer does not show when it was requested.
             session.skip_heartbeat(now);
             return self.outbox.push(Action::ReadQueue);
         };
@@ -263,8 +263,8 @@ impl InQueue {
     /// heartbeat reads that znode, and so finds out.
     pub(super) fn unlisted_leader(&self) -> Option<Ticket> {
         let (announced, _) = self.relayed?;
-        let is_unlisted = self.leader.announcement().is_none()
-            && self.contender.is_ahead_of_queue(announced);
+        let is_unlisted =
+            self.leader.announcement().is_none() && self.contender.is_ahead_of_queue(announced);
         if is_unlisted { Some(announced) } else { None }
     }
 
