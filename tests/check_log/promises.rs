@@ -99,8 +99,12 @@ impl SessionRequests {
             Action::ReadPriorities => self.reads_priorities = true,
             Action::Relay { sent_at: Some(sent_at), .. }
             | Action::Claim { sent_at, .. }
-            | Action::Renew { sent_at, .. } => {
+            | Action::Renew { sent_at, ahead: None } => {
                 self.writes.push(*sent_at);
+            }
+            Action::Renew { sent_at, ahead: Some(ahead) } => {
+                self.writes.push(*sent_at);
+                self.heads.insert(*ahead);
             }
             Action::Relay { sent_at: None, .. } | Action::Update(_) => {}
         }
