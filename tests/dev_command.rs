@@ -116,6 +116,10 @@ fn the_first_port_answers_for_as_long_as_a_member_runs() {
         "{}",
         answer(&first, "/status")
     );
+    signal(members[0].process, Signal::STOP);
+    eventually("b answers", || answer(&first, "/status").contains("\"id\":\"b\",\"role\""));
+    signal(members[0].process, Signal::CONT);
+    eventually("a answers", || answer(&first, "/status").contains("\"id\":\"a\",\"role\""));
     signal(members[0].process, Signal::KILL);
     dev.line("a, which leads, is gone: ended by signal 9");
     dev.line(" b leads, fencing token ");
@@ -331,8 +335,10 @@ impl Member {
 fn answer(url: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
     stream.write_all(format!("GET {path} HTTP/1.0\r\nhost: localhost\r\n\r\n").as_bytes()).unwrap();
+    // A member that is stopped does not answer.
+    stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    let _read = stream.read_to_string(&mut answer);
     answer
 }
 
