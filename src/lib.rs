@@ -30,6 +30,7 @@
 //! - [`terminal`]: for people and scripts. Sends requests to a sidecar and prints the answers, or runs a command while a
 //!   lock is held.
 //! - [`byte_budget`]: the limit for the memory of all requests, answers and watched values.
+//! - `cached`: readings of ZooKeeper that several callers share.
 //! - `random`: the only source of secret random numbers, which no other process can guess.
 //! - [`runtime`]: the one place that builds tokio runtimes.
 //! - [`clock`]: the one place that reads the system's clocks.
@@ -42,6 +43,7 @@
 
 pub mod api;
 pub mod byte_budget;
+mod cached;
 pub mod cli;
 pub mod clock;
 pub mod config;

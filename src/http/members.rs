@@ -11,8 +11,8 @@ use axum::extract::State;
 use recipes::election::Announcement;
 use std::time::Duration;
 
-/// How long a reading of the queue is reused for all clients that wait for a change of the queue.
-const READING_MAX_AGE: Duration = Duration::from_secs(1);
+/// How often the queue is read while clients wait for a change of it.
+const READING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The queue, in order, and its problems; read from ZooKeeper at most once a second, and after a change of the leader.
 ///
@@ -27,9 +27,10 @@ pub(super) async fn members(
     if let Some(query) = query {
         let changed = query.or_timeout(async {
             while queue.index == query.seen {
-                tokio::time::sleep(READING_MAX_AGE).await;
-                // A reading that fails is repeated.
-                if let Ok(next) = app.recent_members().await {
+                tokio::time::sleep(READING_INTERVAL).await;
+                // Clients that wait share a reading, so they send the runner at most one request in a second, however many
+                // they are. A reading that fails is repeated.
+                if let Ok(next) = app.members_read.get(app.clock, app.status.members()).await {
                     queue = next;
                 }
             }
@@ -38,23 +39,6 @@ pub(super) async fn members(
         let _ignored = changed.await;
     }
     Ok(Json(body(&app, &queue)))
-}
-
-impl AppState {
-    /// Returns the queue as it was read within the last second. Clients that wait share a reading, so they send the
-    /// runner at most one request in a second, however many they are.
-    async fn recent_members(&self) -> Result<QueueReading, String> {
-        let mut last = self.members_read.lock().await;
-        let now = self.clock.now();
-        if let Some((at, queue)) = &*last
-            && now.since(*at) < READING_MAX_AGE
-        {
-            return Ok(queue.clone());
-        }
-        let queue = self.status.members().await?;
-        *last = Some((now, queue.clone()));
-        Ok(queue)
-    }
 }
 
 fn body(app: &AppState, queue: &QueueReading) -> Members {

@@ -42,6 +42,7 @@ mod verdict;
 use self::claims::ConnectionClaims;
 use crate::api;
 use crate::byte_budget::{ByteBudget, ReservedBytes};
+use crate::cached::SharedReading;
 use crate::clock::Clock;
 use crate::status::{QueueReading, Snapshot, StatusHandle};
 use crate::znode_names::ElectionNames;
@@ -93,7 +94,7 @@ struct AppStateInner {
     registry: holdings::HoldingRegistry,
     value_events: shared_config::ValueEvents,
     /// The last reading of the queue for clients that wait for a change of the queue, and when that reading began.
-    members_read: Mutex<Option<(Moment, QueueReading)>>,
+    members_read: SharedReading<QueueReading>,
 }
 
 impl Deref for AppState {
@@ -152,7 +153,7 @@ pub fn services(
         amending: Mutex::default(),
         registry: holdings::HoldingRegistry::default(),
         value_events: shared_config::ValueEvents::default(),
-        members_read: Mutex::default(),
+        members_read: SharedReading::default(),
     });
     let app = AppState { inner, serves_probes: false };
     Services {

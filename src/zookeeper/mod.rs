@@ -23,7 +23,6 @@
 //! [`check`] validates the settings before anything is started. [`read_election`] reads from outside: it does not join, and it
 //! writes nothing.
 
-mod cached;
 mod client;
 mod election;
 mod holdings;

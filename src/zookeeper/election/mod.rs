@@ -7,12 +7,12 @@ pub use znode_data::MemberData;
 pub(crate) use znode_data::{contender, decode, encode};
 
 use self::znode_data::{claimants_name, newer_format};
-use super::cached::SharedReading;
 use super::client::{SessionSettings, SessionTask, UnclosedSession, in_words};
 use super::queue::{
     AheadEvent, MemberZnode, OtherClaim, OwnedZnode, QueueEvent, QueueSession, QueueSettings,
     Reports, server_time,
 };
+use crate::cached::SharedReading;
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::status::{MemberEntry, MembersAnswer, OwnState, QueueReading};

@@ -14,10 +14,10 @@ mod session;
 
 use self::reader::QueueReader;
 use self::session::HoldingsSession;
-use super::cached::ChangeCounter;
 use super::client::{Credentials, PreviousEnd, SessionSettings, UnclosedSession};
 use super::queue::Reports;
 use super::shared_config::{self, SharedConfig};
+use crate::cached::ChangeCounter;
 use crate::clock::{Alarm, Clock};
 use crate::config::{RecipePaths, Zookeeper};
 use crate::holdings::{

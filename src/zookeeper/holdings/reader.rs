@@ -7,11 +7,11 @@
 use super::barrier_znodes::READY;
 use super::{HoldingsSettings, data};
 use crate::api::{BarrierMember, BarrierState, LockMode, LockPlace, LockQueue, date};
+use crate::cached::{Cached, ChangeCounter};
 use crate::clock::Clock;
 use crate::config::RecipePaths;
 use crate::holdings::{BreakStep, HoldingName, ReadRequest};
 use crate::status::ConnectionState;
-use crate::zookeeper::cached::{Cached, ChangeCounter};
 use crate::zookeeper::client::{Connection, in_words, is_server_answer};
 use crate::zookeeper::queue::{
     BROKEN, ListError, names_below, owner, read_short, refusal, server_time, token,

@@ -4,13 +4,13 @@ mod event_log;
 mod problems;
 
 use self::event_log::{EventLog, LoggedEvent};
-use super::cached::SharedReading;
 use super::client::{
     Credentials, PreviousEnd, SavedSession, SessionFile, SessionSettings, UnclosedSession,
     close_limit, close_saved_session,
 };
 use super::election::ElectionSession;
 use super::queue::Reports;
+use crate::cached::SharedReading;
 use crate::clock::{Alarm, Clock};
 use crate::config::Settings;
 use crate::counters::Counters;

@@ -12,10 +12,10 @@ mod watching;
 mod writing;
 
 use self::watching::watch_value;
-use super::cached::SharedReading;
 use super::client::{Connection, SessionHandle, TransactionResult, in_words, is_server_answer};
 use super::queue::{ListError, leave_wrong_server, names_below, refusal};
 use crate::byte_budget::ByteBudget;
+use crate::cached::SharedReading;
 use crate::clock::Clock;
 use crate::config::security::AclPolicy;
 use crate::counters::ConfigMeter;

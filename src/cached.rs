@@ -14,19 +14,19 @@ const TTL: Duration = Duration::from_secs(1);
 /// The number of changes that this member has made or noticed. A caller that knows of a change must not get a reading that
 /// began before that change, so a reading is outdated once this number has grown since the reading began.
 #[derive(Clone, Default)]
-pub(super) struct ChangeCounter(Arc<AtomicU64>);
+pub(crate) struct ChangeCounter(Arc<AtomicU64>);
 
 /// The value of a reading, the time when the reading ended, and the count of [`ChangeCounter`] when the reading began.
-pub(super) struct Cached<T> {
-    pub(super) value: T,
+pub(crate) struct Cached<T> {
+    pub(crate) value: T,
     read_at: Moment,
     changes_at_start: u64,
 }
 
 /// The last reading of something, which its callers share. One caller reads at a time, and the others wait for its result.
 #[derive(Clone)]
-pub(super) struct SharedReading<T> {
-    pub(super) changes: ChangeCounter,
+pub(crate) struct SharedReading<T> {
+    pub(crate) changes: ChangeCounter,
     last: Arc<Mutex<Option<Cached<T>>>>,
 }
 
@@ -39,7 +39,7 @@ impl<T> Default for SharedReading<T> {
 impl<T: Clone> SharedReading<T> {
     /// Returns the last reading, or awaits `read` if the last one is outdated. An error is returned only to the caller whose
     /// `read` has failed; the next caller reads again.
-    pub(super) async fn get<E>(
+    pub(crate) async fn get<E>(
         &self,
         clock: Clock,
         read: impl Future<Output = Result<T, E>>,
@@ -60,23 +60,23 @@ impl<T: Clone> SharedReading<T> {
 }
 
 impl ChangeCounter {
-    pub(super) fn note_change(&self) {
+    pub(crate) fn note_change(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 impl<T> Cached<T> {
-    pub(super) fn new(value: T, read_at: Moment, changes_at_start: u64) -> Self {
+    pub(crate) fn new(value: T, read_at: Moment, changes_at_start: u64) -> Self {
         Self { value, read_at, changes_at_start }
     }
 
     /// Returns true if the reading ended less than [`TTL`] ago, and no change was counted since the reading began.
     /// `changes_now` is the current count.
-    pub(super) fn is_fresh(&self, now: Moment, changes_now: u64) -> bool {
+    pub(crate) fn is_fresh(&self, now: Moment, changes_now: u64) -> bool {
         now.since(self.read_at) < TTL && self.changes_at_start == changes_now
     }
 }
