@@ -48,10 +48,10 @@ pub struct ValueState {
     pub reading: Option<Arc<ValueReading>>,
     /// True while a watch is set. Otherwise the value may have changed without a notification.
     pub is_live: bool,
-    /// The number of the last request for a reading that this state answers: see [`WatchedValue::read_now`].
-    pub answers: u64,
-    /// The index up to which the reading is known to be current. No client has seen a larger index before it requested this
-    /// state.
+    /// The number of the last request for a reading that this state answers: see [`WatchedValue::readings_requested`].
+    pub answered_up_to: u64,
+    /// The reading is at least as new as this index. The index is never smaller than one that a client was shown before it
+    /// requested the reading, so no client is shown an older value after a newer one.
     pub as_of: u64,
     /// Why the name cannot be read, for operators.
     pub problem: Option<Arc<str>>,
@@ -63,8 +63,8 @@ pub struct ValueState {
 pub struct WatchedValue {
     /// The latest known state of the name.
     pub known: watch::Receiver<ValueState>,
-    /// The number of requests for a reading so far. Increasing the number requests a reading that begins after this moment.
-    pub questions: Arc<watch::Sender<u64>>,
+    /// How many readings were requested so far. To request a reading that begins from now on, add 1: see [`Self::read_now`].
+    pub readings_requested: Arc<watch::Sender<u64>>,
 }
 
 /// Requests to the runner.
@@ -180,14 +180,14 @@ impl WatchedValue {
     /// Why the name cannot be read.
     pub async fn read_now(&mut self) -> Result<(Arc<ValueReading>, u64), Arc<str>> {
         let mut number = 0;
-        self.questions.send_modify(|last| {
+        self.readings_requested.send_modify(|last| {
             *last += 1;
             number = *last;
         });
         loop {
             {
                 let known = self.known.borrow_and_update();
-                if known.answers >= number {
+                if known.answered_up_to >= number {
                     match (&known.problem, &known.reading) {
                         (Some(problem), _) => return Err(problem.clone()),
                         (None, Some(reading)) => return Ok((reading.clone(), known.as_of)),
@@ -280,16 +280,18 @@ mod tests {
     #[tokio::test]
     async fn a_question_is_answered_by_a_reading_that_began_after_it() {
         let (publisher, known) = watch::channel(ValueState::default());
-        let mut watched = WatchedValue { known, questions: Arc::new(watch::Sender::new(4)) };
+        let mut watched =
+            WatchedValue { known, readings_requested: Arc::new(watch::Sender::new(4)) };
         let old = Arc::new(present(1));
-        publisher.send_modify(|known| (known.reading, known.answers) = (Some(old), 4));
-        let questions = watched.questions.clone();
+        publisher.send_modify(|known| (known.reading, known.answered_up_to) = (Some(old), 4));
+        let readings_requested = watched.readings_requested.clone();
         let asked = watched.read_now();
         tokio::pin!(asked);
         assert!(futures_util::poll!(&mut asked).is_pending(), "the one before is of no use");
-        assert_eq!(*questions.borrow(), 5);
-        publisher
-            .send_modify(|known| (known.reading, known.answers) = (Some(Arc::new(present(2))), 5));
+        assert_eq!(*readings_requested.borrow(), 5);
+        publisher.send_modify(|known| {
+            (known.reading, known.answered_up_to) = (Some(Arc::new(present(2))), 5)
+        });
         assert_eq!(asked.await.map(|(reading, _)| reading.index), Ok(2));
     }
 }

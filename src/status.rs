@@ -35,7 +35,7 @@ pub struct Snapshot {
     pub counters: Counters,
     /// When the Kerberos tickets end, or have ended; `None` if no login needs tickets.
     pub tickets_end_at: Option<SystemTime>,
-    /// True if no session can be opened because the Kerberos tickets have ended.
+    /// True if a login needs Kerberos tickets and they have ended, so that no session can be opened.
     pub tickets_have_ended: bool,
 }
 

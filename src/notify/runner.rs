@@ -23,8 +23,8 @@ use tracing::{error, info, warn};
 /// after each failure.
 const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(60);
-/// The name, in logs and `/status`, of a run that brings a file or Kubernetes object up to date without a change of the
-/// leader. The first event of a stream of `/events` has the same name.
+/// The name, in logs and `/status`, of a hook's run that no change of the leader has caused: it brings a file or Kubernetes
+/// object up to date. The first event of a stream of `/events` has the same name.
 const STATE: &str = "state";
 
 /// Runs the hooks.
@@ -48,7 +48,8 @@ struct HookRunner {
 pub struct HooksHandle {
     /// The list of hooks to run. A reload of the configuration sends a new list.
     pub hooks: watch::Sender<Arc<[HookConfig]>>,
-    /// Set to the deadline of all hooks when this member leaves. From then on, hooks see a member that does not lead.
+    /// Set when this member leaves, to the moment by which all hooks must have ended. From then on, hooks see this member as
+    /// one that does not lead.
     pub leave: watch::Sender<Option<Moment>>,
     /// The results of the hooks.
     pub records: watch::Receiver<Hooks>,

@@ -38,8 +38,8 @@ async fn follow(stream: &mut EventStream, format: OutputFormat) -> Result<String
             Ok(events) => events,
             Err(why) => return Ok(why),
         };
-        // Check this also after a mere comment, which a sidecar sends every 15 s. Otherwise a closed pipe would be
-        // noticed only at the next event.
+        // A sidecar also sends comments, every 15 s, which are no events. Check after these too whether standard output is
+        // still read: otherwise a closed pipe would be noticed only at the next event.
         check_reader()?;
         for ReceivedEvent { name, data } in events {
             match serde_json::from_str::<api::LeaderEvent>(&data) {

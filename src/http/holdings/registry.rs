@@ -26,13 +26,14 @@ pub(super) struct RegisteredHolding {
     /// The time of the request.
     pub(super) since: SystemTime,
     pub(super) published: watch::Receiver<Published>,
-    /// Dropped to release the lock, to leave the barrier, or to stop waiting.
+    /// Dropped to release the lock, to leave the barrier, or to stop waiting, whoever decides that.
     pub(super) release: Mutex<Option<oneshot::Sender<Infallible>>>,
-    /// The moment when the watchdog releases the lock or leaves the barrier: the end of the last lease that the stream
-    /// has sent, or the end of the TTL. The client postpones this moment by reading its stream, in which renewals are
-    /// sent, or by renewing the TTL. `None` before the client was sent a lease.
+    /// The moment when the watchdog releases the lock or leaves the barrier; `None` until the client was sent a lease. For a
+    /// client with a stream, this is the end of the last lease that was sent: no further lease is sent to one that stops
+    /// reading. For a client with a TTL, it is the end of the TTL, which the client can renew.
     pub(super) ends_at: watch::Sender<Option<Moment>>,
-    /// Set when the client requests to leave the barrier.
+    /// Set if the client itself has requested to leave the barrier. Its stream then reports when all have left; without such
+    /// a request, it reports at once that the participant is no longer inside.
     pub(super) leave_requested: AtomicBool,
 }
 

@@ -40,7 +40,7 @@ impl SidecarStream {
             HoldingSpec::Lock(Mode::Slots(slots)) => (api::LOCKS.path, format!("slots={slots}")),
             HoldingSpec::Barrier(size) => (api::BARRIERS.path, format!("size={size}")),
         };
-        // This process enforces any other time limit itself, because it may be longer than a sidecar accepts.
+        // This process enforces any other time limit itself, because that limit may be longer than a sidecar accepts.
         let wait = if patience == Patience::Try { "&wait=0s" } else { "" };
         let process = this_process();
         let path = format!("{root}/{name}?{query}&process={}{wait}", process.as_str());
@@ -48,14 +48,14 @@ impl SidecarStream {
         Ok(Self { events, id: Arc::default() })
     }
 
-    /// Returns a second descriptor of the connection. The sidecar keeps the lock or barrier while the connection is
-    /// open.
+    /// Returns a duplicate of the connection's descriptor. The sidecar keeps the lock or barrier while the connection is
+    /// open, so a guard that has this descriptor keeps it even if this process is killed.
     pub(super) fn descriptor(&self) -> &Arc<OwnedFd> {
         &self.events.descriptor
     }
 
-    /// Publishes the progress from all events. Does not return, even after the last event: the caller drops this future
-    /// when it no longer needs the connection.
+    /// Publishes the progress from all events. Never returns, because a return would close the connection, and so release
+    /// the lock or leave the barrier: the caller drops this future when that may happen.
     pub(super) async fn follow(mut self, publisher: &watch::Sender<HoldingProgress>) -> Infallible {
         let last = match self.publish_until_last(publisher).await {
             Ok(last) => last,

@@ -42,7 +42,8 @@ pub(crate) struct Connection {
     session_timeout: Duration,
     /// The address of the server, `host:port`.
     server: Arc<str>,
-    /// The credentials with which the connection was opened. The request for the version needs the same TLS settings.
+    /// The credentials with which the connection was opened. The server is asked for its version over a second
+    /// connection, with the same TLS settings.
     presented: Arc<PresentedCredentials>,
     /// The version of the server, or `None` if the server does not report it. Empty until the server has answered.
     version: Arc<OnceCell<Option<ServerVersion>>>,

@@ -167,7 +167,8 @@ impl Credentials {
         self.tickets.as_ref().map(Tickets::end_at)
     }
 
-    /// Describes to operators what is wrong with the Kerberos tickets of a member that has a connection or has none.
+    /// Describes to operators what is wrong with the Kerberos tickets; `None` if nothing is. The consequence for the member
+    /// depends on whether it is connected.
     pub(crate) fn ticket_problem(&self, now: SystemTime, is_connected: bool) -> Option<String> {
         self.tickets.as_ref()?.problem(now, is_connected)
     }

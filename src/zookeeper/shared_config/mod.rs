@@ -92,7 +92,7 @@ struct WatchedName {
     /// Publishes the known state of the name to clients.
     known: Arc<watch::Sender<ValueState>>,
     /// The number of the last question. A question requests a reading that begins after the question.
-    questions: Arc<watch::Sender<u64>>,
+    readings_requested: Arc<watch::Sender<u64>>,
     /// Runs [`watch_value`].
     task: AbortHandle,
 }
@@ -175,8 +175,11 @@ impl SharedConfig {
     /// Returns a handle to this name, and starts to watch the name unless it is watched already. Fails if too many other
     /// names are in use.
     fn watch(&mut self, name: ConfigName) -> Result<WatchedValue, TooMany> {
-        if let Some(WatchedName { known, questions, .. }) = self.names.get(&name) {
-            return Ok(WatchedValue { known: known.subscribe(), questions: questions.clone() });
+        if let Some(WatchedName { known, readings_requested, .. }) = self.names.get(&name) {
+            return Ok(WatchedValue {
+                known: known.subscribe(),
+                readings_requested: readings_requested.clone(),
+            });
         }
         if self.names.len() >= NAMES_MAX {
             // To make room, forget a name at once that would be forgotten soon.
@@ -186,10 +189,11 @@ impl SharedConfig {
         }
         let (known, receiver) = watch::channel(ValueState::default());
         let known = Arc::new(known);
-        let questions = Arc::new(watch::Sender::new(0));
-        let task = self.spawn_watch(&name, &known, &questions);
-        let watched = WatchedValue { known: receiver, questions: questions.clone() };
-        self.names.insert(name, WatchedName { known, questions, task });
+        let readings_requested = Arc::new(watch::Sender::new(0));
+        let task = self.spawn_watch(&name, &known, &readings_requested);
+        let watched =
+            WatchedValue { known: receiver, readings_requested: readings_requested.clone() };
+        self.names.insert(name, WatchedName { known, readings_requested, task });
         self.shared.meter.watched.set(self.names.len().try_into().unwrap_or(i64::MAX));
         Ok(watched)
     }
@@ -199,11 +203,11 @@ impl SharedConfig {
         &mut self,
         name: &ConfigName,
         known: &Arc<watch::Sender<ValueState>>,
-        questions: &watch::Sender<u64>,
+        readings_requested: &watch::Sender<u64>,
     ) -> AbortHandle {
         let shared = self.shared.clone();
         let path = self.shared.path_of(name);
-        let watching = watch_value(shared, path, known.clone(), questions.subscribe());
+        let watching = watch_value(shared, path, known.clone(), readings_requested.subscribe());
         let known = known.clone();
         self.watches.spawn(async move {
             tokio::select! {
@@ -221,12 +225,12 @@ impl SharedConfig {
         for name in ended {
             let Some(watched) = self.names.get(&name) else { continue };
             let known = watched.known.clone();
-            let questions = watched.questions.clone();
+            let readings_requested = watched.readings_requested.clone();
             if is_unused(&known) {
                 self.forget(&name);
                 continue;
             }
-            let task = self.spawn_watch(&name, &known, &questions);
+            let task = self.spawn_watch(&name, &known, &readings_requested);
             if let Some(watched) = self.names.get_mut(&name) {
                 watched.task = task;
             }

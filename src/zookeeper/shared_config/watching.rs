@@ -20,7 +20,7 @@ struct Watching {
     shared: ConfigContext,
     path: String,
     known: Arc<watch::Sender<ValueState>>,
-    questions: watch::Receiver<u64>,
+    readings_requested: watch::Receiver<u64>,
 }
 
 /// Keeps the known state of one name up to date, in whichever session is current. A question is a request for a newer
@@ -29,10 +29,10 @@ pub(super) async fn watch_value(
     shared: ConfigContext,
     path: String,
     known: Arc<watch::Sender<ValueState>>,
-    questions: watch::Receiver<u64>,
+    readings_requested: watch::Receiver<u64>,
 ) {
     let mut sessions = shared.sessions.clone();
-    let mut watching = Watching { shared, path, known, questions };
+    let mut watching = Watching { shared, path, known, readings_requested };
     loop {
         let mut session = sessions.session().await;
         tokio::select! {
@@ -63,7 +63,7 @@ impl Watching {
     async fn watch_over(&mut self, connection: &Connection) {
         loop {
             // The reading that begins now answers all questions up to this number.
-            let number = *self.questions.borrow_and_update();
+            let number = *self.readings_requested.borrow_and_update();
             // Keep the permit until the memory of the value is counted in the budget.
             let permit = self.shared.reads.acquire().await;
             let read = match self.read(connection).await {
@@ -120,7 +120,7 @@ impl Watching {
         Some(reading)
     }
 
-    /// Publishes a reading that answers the question with this number, and all questions before that. If the value has not
+    /// Publishes a reading that answers the question with this number, and all readings_requested before that. If the value has not
     /// changed, keeps the known reading, and publishes only that it is still current.
     fn publish(&self, reading: ValueReading, number: u64, connection: &Connection) {
         let session = Some(SessionId(connection.client.session_id().0));
@@ -132,7 +132,7 @@ impl Watching {
                 }
                 known.reading = Some(Arc::new(reading));
             }
-            (known.is_live, known.answers, known.problem) = (true, number, None);
+            (known.is_live, known.answered_up_to, known.problem) = (true, number, None);
             known.session = session;
         });
     }
@@ -147,7 +147,7 @@ impl Watching {
         self.publish_problem(number, problem);
     }
 
-    /// Publishes why the name cannot be read, as the answer to the question with this number, and to all questions before
+    /// Publishes why the name cannot be read, as the answer to the question with this number, and to all readings_requested before
     /// that.
     fn publish_problem(&self, number: u64, problem: String) {
         let is_new = self.known.borrow().problem.as_deref() != Some(&*problem);
@@ -155,12 +155,12 @@ impl Watching {
             warn!("{problem}; trying again");
         }
         self.known.send_modify(|known| {
-            (known.is_live, known.answers) = (false, number);
+            (known.is_live, known.answered_up_to) = (false, number);
             known.problem = Some(problem.into());
         });
     }
 
-    /// Answers questions with the known reading, after a check for each that the reading is still current. Returns when the
+    /// Answers readings_requested with the known reading, after a check for each that the reading is still current. Returns when the
     /// watch has fired, or a check has failed or shows that the reading is outdated. Then the caller reads again.
     async fn answer_until_fired(&mut self, connection: &Connection, watcher: OneshotWatcher) {
         let mut fired = pin!(watcher.changed());
@@ -169,17 +169,17 @@ impl Watching {
                 biased;
                 _ = &mut fired => return,
                 // An error means that the name was forgotten, and this task is about to be aborted.
-                asked = self.questions.changed() => if asked.is_err() { return pending().await },
+                asked = self.readings_requested.changed() => if asked.is_err() { return pending().await },
             }
-            let number = *self.questions.borrow_and_update();
+            let number = *self.readings_requested.borrow_and_update();
             // There always is one: the caller has published it.
             let Some(reading) = self.known.borrow().reading.clone() else { return };
             match current_as_of(connection, &self.path, &reading).await {
                 Ok(Some(as_of)) => self.known.send_modify(|known| {
-                    (known.answers, known.as_of) = (number, as_of);
+                    (known.answered_up_to, known.as_of) = (number, as_of);
                 }),
                 // The reading is outdated, or the check failed: the question is answered by the next reading.
-                Ok(None) | Err(_) => return self.questions.mark_changed(),
+                Ok(None) | Err(_) => return self.readings_requested.mark_changed(),
             }
         }
     }

@@ -48,12 +48,14 @@ impl Standing {
     /// Returns true if readers that saw `before` need to see this standing. Readers look again when the state [changes
     /// by itself](Self::changes_at), so a lease that was only extended makes no difference to them.
     pub fn differs_for_readers(&self, before: &Self, now: Moment) -> bool {
-        let changes_sooner = match (self.changes_at(now), before.changes_at(now)) {
+        let wait_for_wrong_end = match (self.changes_at(now), before.changes_at(now)) {
+            // Readers of `before` look again at its end, which is too late only if the end is earlier now.
             (Some(end), Some(end_before)) => end < end_before,
+            (None, None) => false,
             // This member has begun or ceased to lead.
-            (end, end_before) => end.is_some() != end_before.is_some(),
+            _ => true,
         };
-        changes_sooner || self.without_lease() != before.without_lease()
+        wait_for_wrong_end || self.without_lease() != before.without_lease()
     }
 
     fn without_lease(&self) -> Self {

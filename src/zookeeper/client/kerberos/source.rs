@@ -29,7 +29,7 @@ const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(600);
 const LATEST_RENEWAL: Duration = Duration::from_secs(300);
 
 /// The consequence of the end of the tickets, for a member that has a connection, or may have one.
-const CONSEQUENCE: &str = "a session with a connection goes on, and a lost connection cannot be made again before there \
+const CONSEQUENCE_OF_END: &str = "a session with a connection goes on, and a lost connection cannot be made again before there \
                            are new ones";
 
 /// The source of the tickets. All of its methods but [`Self::end_at`] and [`Self::problem`] may block.
@@ -113,7 +113,7 @@ impl TicketSource {
             ));
         }
         let consequence = match is_connected {
-            true => CONSEQUENCE,
+            true => CONSEQUENCE_OF_END,
             false => "no connection can be made before there are new ones",
         };
         let why = why.map(|why| format!(". They are not renewed: {why}")).unwrap_or_default();
@@ -294,16 +294,17 @@ impl TicketSource {
             Some(end_at) => end_at.duration_since(now).unwrap_or_default().as_secs(),
             None => 0,
         };
-        let consequence = match left {
+        let new_connections = match left {
             0 => "others cannot be made without tickets".to_owned(),
             left => format!("others can be made with the old tickets for {left}s"),
         };
         match &problem {
             None => info!("the Kerberos tickets of {who} are renewed again"),
             Some(why) => {
-                let end = if why.ends_with('?') { "" } else { "." };
+                // Some problems end with a question to the operator.
+                let full_stop = if why.ends_with('?') { "" } else { "." };
                 warn!(
-                    "the Kerberos tickets of {who} are not renewed: {why}{end} An open connection goes on, and {consequence}; trying again"
+                    "the Kerberos tickets of {who} are not renewed: {why}{full_stop} An open connection goes on, and {new_connections}; trying again"
                 );
             }
         }
@@ -315,7 +316,7 @@ impl TicketSource {
         let mut state = self.state();
         let has_ended = state.end_at.is_some_and(|end_at| end_at <= Clock::system().date());
         if has_ended && !state.end_is_logged {
-            error!("the Kerberos tickets of {} have ended: {CONSEQUENCE}", self.who());
+            error!("the Kerberos tickets of {} have ended: {CONSEQUENCE_OF_END}", self.who());
         }
         state.end_is_logged = has_ended;
     }
@@ -419,9 +420,10 @@ mod tests {
         };
         let ended = "the Kerberos tickets of app@R have ended (at 1970-01-01T00:00:09Z): ";
         let why = ". They are not renewed: Cannot contact any KDC";
-        for (is_connected, consequence) in
-            [(true, CONSEQUENCE), (false, "no connection can be made before there are new ones")]
-        {
+        for (is_connected, consequence) in [
+            (true, CONSEQUENCE_OF_END),
+            (false, "no connection can be made before there are new ones"),
+        ] {
             let problem = source.problem(end_at, is_connected).unwrap();
             assert_eq!(problem, format!("{ended}{consequence}{why}"));
         }
