@@ -190,7 +190,7 @@ async fn shows(requests: &mut ConfigRequests, steps: &[(u64, Option<&'static str
     let (publisher, known) = watch::channel(ValueState::default());
     let questions = Arc::new(watch::Sender::new(0));
     let mut asked = questions.subscribe();
-    assert!(answer.send(Ok(WatchedValue { known, questions })).is_ok());
+    assert!(answer.send(Ok(WatchedValue { known, readings_requested: questions })).is_ok());
     let mut steps = steps.iter();
     loop {
         tokio::select! {
@@ -203,12 +203,12 @@ async fn shows(requests: &mut ConfigRequests, steps: &[(u64, Option<&'static str
             let value = text.map(|text| Value { data: text.into(), version: 0, owner: None });
             let reading = Some(Arc::new(ValueReading { index: *index, value }));
             publisher.send_modify(|known| {
-                (known.reading, known.answers, known.as_of) = (reading, answers, *index);
+                (known.reading, known.answered_up_to, known.as_of) = (reading, answers, *index);
             });
             // The clock is paused, so this sleep ends when the other side can do nothing more.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        publisher.send_modify(|known| known.answers = answers);
+        publisher.send_modify(|known| known.answered_up_to = answers);
     }
 }
 

@@ -62,7 +62,7 @@ impl Watching {
     /// Reads the name, and reads it again after each change, over this connection. Never returns.
     async fn watch_over(&mut self, connection: &Connection) {
         loop {
-            // The reading that begins now answers all questions up to this number.
+            // The reading that begins now answers all requests up to this number.
             let number = *self.readings_requested.borrow_and_update();
             // Keep the permit until the memory of the value is counted in the budget.
             let permit = self.shared.reads.acquire().await;
