@@ -120,7 +120,7 @@ impl Watching {
         Some(reading)
     }
 
-    /// Publishes a reading that answers the question with this number, and all readings_requested before that. If the value has not
+    /// Publishes a reading that answers the request with this number, and all earlier requests. If the value has not
     /// changed, keeps the known reading, and publishes only that it is still current.
     fn publish(&self, reading: ValueReading, number: u64, connection: &Connection) {
         let session = Some(SessionId(connection.client.session_id().0));
