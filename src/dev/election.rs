@@ -306,10 +306,8 @@ impl LocalElection {
             };
             self.print(&format!("{}{which} is gone: {how}{next}", member.id))?;
         }
-        if !ended.is_empty() {
-            if self.members.is_empty() {
-                self.print("no member is left")?;
-            }
+        if !ended.is_empty() && self.members.is_empty() {
+            self.print("no member is left")?;
         }
         Ok(())
     }

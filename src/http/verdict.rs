@@ -234,7 +234,8 @@ mod tests {
         scene.leads(4);
         let index = scene.member.standing().index_at(scene.now).unwrap();
         let path = format!("/leader?index={index}&wait=1m");
-        let mut waiting = pin!(ask(&scene.service, &path));
+        let service = scene.service.clone();
+        let mut waiting = pin!(ask(&service, &path));
         let woken = Arc::<Woken>::default();
         let waker = Waker::from(woken.clone());
         assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());

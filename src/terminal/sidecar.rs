@@ -92,7 +92,8 @@ impl Sidecar {
         }
         let Some((host, port)) = config::host_and_port(&uri) else { return wrong() };
         // If the user wrote a scheme, the default port is that of HTTP.
-        let port = port.unwrap_or(if url.contains("://") { 80 } else { PORT });
+        let default_port = if url.contains("://") { 80 } else { PORT };
+        let port = port.unwrap_or(default_port);
         Ok(Self::new(SidecarAddress::Tcp { host: host.to_owned(), port }))
     }
 

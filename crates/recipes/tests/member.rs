@@ -567,7 +567,8 @@ fn behind_a_head_that_is_gone_the_next_is_asked_then_the_queue_is_read() {
 
     let mut second = follower(&[1, 2]);
     head_announces(&mut second, at(0), leads(1));
-    assert_eq!(second.step(at(0), head_gone(1)), [], "no member is left ahead");
+    let claims = second.step(at(0), head_gone(1));
+    assert!(matches!(claims[..], [Action::Claim { .. }]), "no member is left ahead: {claims:?}");
 }
 
 #[test]
@@ -1186,32 +1187,14 @@ fn a_predecessor_that_a_quorum_denies_is_gone() {
     assert_eq!(reads, [Action::ReadQueue]);
 }
 
-/// A server that has lost the end of the first member shows it again whenever the queue is read.
-#[test]
-fn a_head_that_is_shown_again_is_asked_for_again() {
-    let mut third = follower(&[1, 2, 5]);
-    let mut now = 3_000;
-    for _ in 0..2 {
-        head_announces(&mut third, at(now), None);
-        now += 3_000;
-        assert_eq!(third.step(at(now), Event::Woke), [renew(Some(1), at(now))]);
-        third.step(at(now), Event::HeadGone { head: ticket(1).sequence, sent_at: at(now) });
-        third.step(at(now), Event::Committed { sent_at: at(now) });
-        let predecessor = ticket(2);
-        third.step(
-            at(now),
-            Event::PredecessorRead { predecessor, announcement: leads(2), distance: None },
-        );
-        third.step(at(now), queue(&[1, 2, 5]));
-    }
-}
-
 /// The predecessor announced the leader that has left, and is gone as well.
 #[test]
 fn the_announcement_of_another_predecessor_is_not_asked_for() {
     let mut last = follower(&[1, 2, 3, 4]);
+    head_announces(&mut last, at(0), leads(1));
     last.step(at(100), gone(3));
-    last.step(at(100), queue(&[2, 4]));
+    assert!(last.step(at(100), queue(&[2, 4])).contains(&renew(Some(2), at(100))));
+    last.step(at(100), Event::Committed { sent_at: at(100) });
     let next = last.wake_at().expect("a heartbeat is to come");
     let actions = last.step(next, Event::Woke);
     assert!(!actions.contains(&read_head(1, next)), "{actions:?}");

@@ -1,13 +1,12 @@
 //! State shared by all requests of one queue: paths, session, retries and reports.
 
-use super::znode::token;
 use super::{QueueEvent, QueueSettings, Reports, acl, claim_path};
 use crate::clock::Clock;
 use crate::status::{ConnectionState, ForeignQueue};
 use crate::zookeeper::client::{Connection, EventSender, SessionHandle, is_server_answer};
-use ::zookeeper::{Error, Stat};
-use recipes::{FencingToken, Sequence, Ticket};
-use std::collections::{BTreeMap, BTreeSet};
+use ::zookeeper::Error;
+use recipes::{Sequence, Ticket};
+use std::collections::BTreeSet;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -333,19 +332,13 @@ pub(in crate::zookeeper) async fn leave_if_znode_missing(
 
 /// Handles a quorum's answer that this znode is gone. If the current server still shows the znode, it has lost a transaction
 /// and is left: it has already applied everything that was committed before the quorum's answer, so it would go on showing
-/// the znode. Returns true if it shows the znode and is not left.
-pub(super) async fn leave_if_znode_shown(
-    connection: &Connection,
-    path: &str,
-) -> Result<bool, Error> {
-    if connection.request(connection.client.check_stat(path)).await?.is_none() {
-        return Ok(false);
+/// the znode. Then fails with [`Error::Timeout`], so that the caller repeats its request at another server.
+pub(super) async fn leave_if_znode_shown(connection: &Connection, path: &str) -> Result<(), Error> {
+    let is_shown = connection.request(connection.client.check_stat(path)).await?.is_some();
+    if is_shown && leave_wrong_server(connection, path, "still shows", "it is gone") {
+        return Err(Error::Timeout);
     }
-    match leave_wrong_server(connection, path, "still shows", "it is gone") {
-        // Repeat the request at another server.
-        true => Err(Error::Timeout),
-        false => Ok(true),
-    }
+    Ok(())
 }
 
 /// Leaves a server which a quorum contradicts about this path. Logs a warning with `shows`, such as "still shows", for the

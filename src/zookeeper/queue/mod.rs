@@ -113,7 +113,7 @@ pub(crate) enum QueueEvent {
     /// A member's znode. An answer to [`QueueSession::read`].
     MemberRead { member: Ticket, data: Vec<u8>, sent_at: Moment },
     /// The member's znode does not exist. An answer to [`QueueSession::read`]; also reported for the znode ahead of a
-    /// [`QueueSession::renew`] if the current server still shows it, and no other server was found.
+    /// [`QueueSession::renew`].
     MemberGone { member: Sequence, sent_at: Moment },
     /// The answer to a claim or a renewal, sent at `sent_at`: because of this claim, the member must not lead.
     ClaimRefused { claim: OtherClaim, sent_at: Moment },

@@ -228,10 +228,8 @@ async fn check(
                 // The check of our own path failed.
                 (TransactionResult::Failed { at: 0, error }, _) => return Err(error),
                 (TransactionResult::Failed { error, .. }, RenewalCheck::Ahead(ahead, sent_at)) => {
-                    if error == Error::NoNode
-                        && leave_if_znode_shown(&connection, &context.path(ahead)).await?
-                    {
-                        // No notification follows at this server, and no other was found, so report it here.
+                    if error == Error::NoNode {
+                        leave_if_znode_shown(&connection, &context.path(ahead)).await?;
                         context.send_event(QueueEvent::MemberGone { member: ahead, sent_at });
                     }
                     return Ok(None);

@@ -102,8 +102,8 @@ impl Member {
         }
     }
 
-    /// Handles the answer to a heartbeat that found the head, or the unlisted leader, gone; or the predecessor, which
-    /// the connected server still shows, so that no notification follows.
+    /// Handles the answer to a heartbeat that found the head, the unlisted leader or the predecessor gone. The connected
+    /// server may still show the predecessor, so that no notification follows.
     pub(super) fn on_head_gone(&mut self, gone: Sequence, sent_at: Moment, now: Moment) {
         if let Some(session) = self.phase.session_mut() {
             session.answered(sent_at, now);
@@ -115,10 +115,6 @@ impl Member {
         if queue.relayed.is_some_and(|(leader, _)| leader.sequence == gone) {
             // The predecessor's announcement is outdated.
             queue.relayed = None;
-        }
-        if queue.contradicting_head == Some(gone) {
-            // A server that has lost a transaction may show it again.
-            queue.contradicting_head = None;
         }
         let after = queue.contender.on_head_gone(gone);
         if after != AfterHeadGone::Ignored {

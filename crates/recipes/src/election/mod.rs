@@ -63,8 +63,7 @@ pub enum Event {
     /// The answer to [`Action::ReadHead`], which was sent at `sent_at`: the znode exists, with this announcement.
     HeadRead { head: Ticket, announcement: Option<Announcement>, sent_at: Moment },
     /// The answer to [`Action::ReadHead`], which was sent at `sent_at`: no member's znode has this sequence. Also
-    /// reported for the znode ahead of an [`Action::Renew`] if a quorum says that it is gone, the connected server
-    /// still shows it, and no other server was found.
+    /// reported for the znode ahead of an [`Action::Renew`] if a quorum says that it is gone.
     HeadGone { head: Sequence, sent_at: Moment },
     /// With `keep_out`, the path has foreign contenders: their client sorts the queue by another rule than members do.
     /// A member must stay out of the queue until they are gone, since each rule would have its own leader. Without
@@ -164,9 +163,8 @@ pub enum Action {
     Update(ZnodeData),
     /// A heartbeat: commit a write that changes nothing but fails if the own znode is gone. After an acknowledged
     /// claim, it also fails if the claim znode is gone. A member that waits may name a znode `ahead`, and then also
-    /// learns from a quorum whether that znode exists. If it is gone, and the connected server still shows it, that
-    /// server has lost a transaction: the runner goes to another server, where the znode's disappearance is noticed as
-    /// usual.
+    /// learns from a quorum whether that znode exists. If it is gone, [`Event::HeadGone`] follows; and if the connected
+    /// server still shows it, that server has lost a transaction, and the runner first goes to another.
     Renew { ahead: Option<Sequence>, sent_at: Moment },
 }
 

@@ -1320,10 +1320,9 @@ impl World {
         {
             self.members[i].replies.push_back(Reply::Notice(Event::TicketLost(ticket)));
         }
-        if let Ask::Do(Action::Renew { ahead: Some(head), sent_at, .. }) = request.ask
-            && self.is_denied(i, &request)
+        if let Ask::Do(Action::Renew { ahead: Some(head), sent_at }) = request.ask
+            && !self.server.tickets.contains_key(&head)
         {
-            // There is no other server.
             self.members[i].replies.push_back(Reply::Notice(Event::HeadGone { head, sent_at }));
         }
         let Some(event) = event else { return };
