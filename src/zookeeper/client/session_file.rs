@@ -233,7 +233,8 @@ impl SessionFile {
     /// Writes the session into the file. If that fails, this member goes on, but the next process cannot resume the session.
     fn write(&self, state: &mut FileState, session: Option<SavedSessionJson>) {
         // `open` has checked that a session fits, unless the servers choose a far longer password than ZooKeeper's.
-        let encoded = self.encode(session.clone()).ok_or_else(|| io::ErrorKind::FileTooLarge.into());
+        let encoded =
+            self.encode(session.clone()).ok_or_else(|| io::ErrorKind::FileTooLarge.into());
         state.session = session;
         let path = self.path.display();
         let problem = match encoded.and_then(|bytes| self.file.write_all_at(&bytes, 0)) {
