@@ -216,7 +216,7 @@ impl Member {
             }
             return;
         }
-        let data = queue.data(&self.profile, self.priority);
+        let data = queue.data_to_write(&self.profile, self.priority);
         // At most one heartbeat may be under way. So if one is (`None`), neither the relay nor a read may be another.
         let ahead = match queue.contender.predecessors() {
             Some(ahead) if !session.is_heartbeat_under_way() => {
