@@ -27,6 +27,7 @@ use crate::holding::{End, HoldingSpec, HoldingState, Loss};
 use crate::place::{Action, Effect, Event, Recipe};
 use crate::session::LeasedSession;
 use crate::{Moment, Queue, Sequence, Ticket};
+use std::mem;
 use std::num::NonZeroU32;
 
 /// One use of a barrier, identified by the zxid of the last write to the data of the barrier's path (the mzxid). A new
@@ -99,6 +100,8 @@ impl Reading {
 pub(crate) struct Barrier {
     size: NonZeroU32,
     stage: Stage,
+    /// The effects of the current event, in order.
+    outbox: Vec<Effect>,
 }
 
 /// The stage of a member, from its request to the end that is reported to its application.
@@ -150,89 +153,65 @@ impl Insiders {
 
 impl Barrier {
     pub(crate) fn new(size: NonZeroU32) -> Self {
-        Self { size, stage: Stage::NoSession }
+        Self { size, stage: Stage::NoSession, outbox: vec![] }
     }
 }
 
 impl Recipe for Barrier {
-    fn on_session_opened(&mut self) -> Vec<Effect> {
+    fn on_session_opened(&mut self) {
         match self.stage {
             Stage::NoSession => self.join(),
             Stage::OutsideNoSession(insiders) => self.wait_outside(insiders),
-            _ => vec![],
+            _ => {}
         }
     }
 
-    fn on_session_lost(&mut self) -> Vec<Effect> {
+    fn on_session_lost(&mut self) {
         match self.stage {
             Stage::NoSession | Stage::Joining | Stage::Waiting { .. } | Stage::Open { .. } => {
                 self.stage = Stage::NoSession;
-                vec![]
             }
-            Stage::Inside { .. } => {
-                self.stage = Stage::Over;
-                vec![Effect::Ended(End::Lost(Loss::SessionEnded))]
-            }
+            Stage::Inside { .. } => self.end(End::Lost(Loss::SessionEnded), Stage::Over),
             // The own znode, if it still existed, ended with the session.
             Stage::Leaving { insiders, .. }
             | Stage::Outside { insiders, .. }
-            | Stage::OutsideNoSession(insiders) => {
-                self.stage = Stage::OutsideNoSession(insiders);
-                vec![]
-            }
-            Stage::Withdrawing(_) | Stage::Over => {
-                self.stage = Stage::Over;
-                vec![]
-            }
+            | Stage::OutsideNoSession(insiders) => self.stage = Stage::OutsideNoSession(insiders),
+            Stage::Withdrawing(_) | Stage::Over => self.stage = Stage::Over,
         }
     }
 
-    fn release(&mut self) -> Vec<Effect> {
+    fn release(&mut self) {
         match self.stage {
-            Stage::NoSession => {
-                self.stage = Stage::Over;
-                vec![Effect::Ended(End::Released)]
-            }
-            Stage::Joining => {
-                self.stage = Stage::Withdrawing(None);
-                vec![Effect::Ended(End::Released)]
-            }
+            Stage::NoSession => self.end(End::Released, Stage::Over),
+            Stage::Joining => self.end(End::Released, Stage::Withdrawing(None)),
             Stage::Waiting { ticket, .. } | Stage::Open { ticket, .. } => {
-                self.withdraw(ticket, End::Released)
+                self.withdraw(ticket, End::Released);
             }
             // The end is reported later, when all others have left, too.
             Stage::Inside { ticket, insiders } => {
                 self.stage = Stage::Leaving { ticket, insiders };
-                vec![Effect::Do(Action::Leave(ticket))]
+                self.outbox.push(Effect::Do(Action::Leave(ticket)));
             }
             // The member is leaving or has left already.
-            _ => vec![],
+            _ => {}
         }
     }
 
-    fn end_if_lapsed(&mut self, session: &LeasedSession, now: Moment) -> Vec<Effect> {
-        match self.stage {
-            Stage::Inside { ticket, .. } if session.lease_left(now).is_none() => {
-                self.withdraw(ticket, End::Lost(Loss::LeaseRanOut))
-            }
-            _ => vec![],
+    fn end_if_lapsed(&mut self, session: &LeasedSession, now: Moment) {
+        let Stage::Inside { ticket, .. } = self.stage else { return };
+        if session.lease_left(now).is_none() {
+            self.withdraw(ticket, End::Lost(Loss::LeaseRanOut));
         }
     }
 
-    fn on_committed(
-        &mut self,
-        session: &mut LeasedSession,
-        _sent_at: Moment,
-        now: Moment,
-    ) -> Vec<Effect> {
+    fn on_committed(&mut self, session: &mut LeasedSession, _sent_at: Moment, now: Moment) {
         // The commit may have renewed the lease.
         if let Stage::Open { ticket, insiders } = self.stage {
             self.enter(session, now, ticket, insiders);
         }
-        vec![]
     }
 
-    fn step(&mut self, session: &mut LeasedSession, now: Moment, event: Event) -> Vec<Effect> {
+    fn step(&mut self, session: &mut LeasedSession, now: Moment, event: Event) {
         match event {
             Event::Joined { ticket, .. } => self.on_joined(ticket),
             Event::TicketLost(ticket) => self.on_ticket_lost(ticket),
@@ -242,18 +221,27 @@ impl Recipe for Barrier {
                     if *watched == Some(gone) =>
                 {
                     *watched = None;
-                    vec![Effect::Do(Action::Read)]
+                    self.outbox.push(Effect::Do(Action::Read));
                 }
-                _ => vec![],
+                _ => {}
             },
-            Event::BarrierChanged => match self.stage {
-                Stage::Waiting { .. } | Stage::Outside { .. } => vec![Effect::Do(Action::Read)],
-                _ => vec![],
+            Event::BarrierChanged => {
+                if let Stage::Waiting { .. } | Stage::Outside { .. } = self.stage {
+                    self.outbox.push(Effect::Do(Action::Read));
+                }
+            }
+            Event::Left => match self.stage {
+                Stage::Leaving { insiders, .. } => self.wait_outside(insiders),
+                Stage::Withdrawing(_) => self.stage = Stage::Over,
+                _ => {}
             },
-            Event::Left => self.on_left(),
             // Only locks need these.
-            Event::QueueRead(_) | Event::Watched(_) => vec![],
+            Event::QueueRead(_) | Event::Watched(_) => {}
         }
+    }
+
+    fn take_effects(&mut self) -> Vec<Effect> {
+        mem::take(&mut self.outbox)
     }
 
     fn waits_for(&self) -> Option<Sequence> {
@@ -307,15 +295,21 @@ impl Recipe for Barrier {
 }
 
 impl Barrier {
-    fn join(&mut self) -> Vec<Effect> {
+    fn join(&mut self) {
         self.stage = Stage::Joining;
-        vec![Effect::Do(Action::Join(HoldingSpec::Barrier(self.size)))]
+        self.outbox.push(Effect::Do(Action::Join(HoldingSpec::Barrier(self.size))));
+    }
+
+    /// Reports this end, and enters `stage`.
+    fn end(&mut self, end: End, stage: Stage) {
+        self.stage = stage;
+        self.outbox.push(Effect::Ended(end));
     }
 
     /// Reports this end, and deletes the own znode without waiting for the others.
-    fn withdraw(&mut self, ticket: Ticket, end: End) -> Vec<Effect> {
-        self.stage = Stage::Withdrawing(Some(ticket));
-        vec![Effect::Ended(end), Effect::Do(Action::Leave(ticket))]
+    fn withdraw(&mut self, ticket: Ticket, end: End) {
+        self.end(end, Stage::Withdrawing(Some(ticket)));
+        self.outbox.push(Effect::Do(Action::Leave(ticket)));
     }
 
     /// Enters the open barrier if enough of the session's lease is left, and otherwise once a committed heartbeat has
@@ -329,60 +323,48 @@ impl Barrier {
     }
 
     /// Begins to wait outside until all others have left.
-    fn wait_outside(&mut self, insiders: Insiders) -> Vec<Effect> {
+    fn wait_outside(&mut self, insiders: Insiders) {
         self.stage = Stage::Outside { insiders, watched: None };
-        vec![Effect::Do(Action::Read)]
+        self.outbox.push(Effect::Do(Action::Read));
     }
 
-    fn on_joined(&mut self, ticket: Ticket) -> Vec<Effect> {
+    fn on_joined(&mut self, ticket: Ticket) {
         match self.stage {
             Stage::Joining => {
                 self.stage = Stage::Waiting { ticket, present: None, watched: None };
-                vec![Effect::Do(Action::Read)]
+                self.outbox.push(Effect::Do(Action::Read));
             }
             // The member stopped waiting during the join.
             Stage::Withdrawing(None) => {
                 self.stage = Stage::Withdrawing(Some(ticket));
-                vec![Effect::Do(Action::Leave(ticket))]
+                self.outbox.push(Effect::Do(Action::Leave(ticket)));
             }
-            _ => vec![],
+            _ => {}
         }
     }
 
-    fn on_ticket_lost(&mut self, lost: Ticket) -> Vec<Effect> {
+    fn on_ticket_lost(&mut self, lost: Ticket) {
         match self.stage {
             Stage::Waiting { ticket, .. } | Stage::Open { ticket, .. } if ticket == lost => {
-                self.join()
+                self.join();
             }
             Stage::Inside { ticket, .. } if ticket == lost => {
-                self.stage = Stage::Over;
-                vec![Effect::Ended(End::Lost(Loss::Deleted))]
+                self.end(End::Lost(Loss::Deleted), Stage::Over);
             }
             // In any other stage, the member does not need this znode.
-            _ => vec![],
+            _ => {}
         }
     }
 
-    fn on_left(&mut self) -> Vec<Effect> {
-        match self.stage {
-            Stage::Leaving { insiders, .. } => self.wait_outside(insiders),
-            Stage::Withdrawing(_) => {
-                self.stage = Stage::Over;
-                vec![]
-            }
-            _ => vec![],
-        }
-    }
-
-    fn on_read(&mut self, session: &LeasedSession, now: Moment, reading: &Reading) -> Vec<Effect> {
+    fn on_read(&mut self, session: &LeasedSession, now: Moment, reading: &Reading) {
         match self.stage {
             Stage::Waiting { ticket, watched, .. } => {
-                self.on_read_waiting(session, now, reading, ticket, watched)
+                self.on_read_waiting(session, now, reading, ticket, watched);
             }
             Stage::Outside { insiders, watched } => {
-                self.on_read_outside(reading, insiders, watched)
+                self.on_read_outside(reading, insiders, watched);
             }
-            _ => vec![],
+            _ => {}
         }
     }
 
@@ -395,7 +377,7 @@ impl Barrier {
         reading: &Reading,
         ticket: Ticket,
         watched: Option<Sequence>,
-    ) -> Vec<Effect> {
+    ) {
         let own = ticket.sequence;
         let round = reading.round;
         if let Some(found) = reading.size
@@ -408,12 +390,10 @@ impl Barrier {
             return self.join();
         }
         let present = reading.members.iter().count();
-        let mut effects = vec![];
         let to_watch = match reading.ready {
             // The barrier is open for this member.
             Some(last) if own <= last => {
-                self.enter(session, now, ticket, Insiders { round, last });
-                return vec![];
+                return self.enter(session, now, ticket, Insiders { round, last });
             }
             // The barrier is open for earlier members, which are inside or died there. If all are gone, end their
             // round: those that died cannot. Watch only the nearest member ahead, so that the end of a znode wakes one
@@ -421,7 +401,7 @@ impl Barrier {
             Some(last) => {
                 let insiders = Insiders { round, last };
                 if insiders.last_present(reading).is_none() {
-                    effects.push(Effect::Do(Action::EndRound(round)));
+                    self.outbox.push(Effect::Do(Action::EndRound(round)));
                 }
                 reading.members.iter().filter(|member| *member < own).last()
             }
@@ -431,7 +411,7 @@ impl Barrier {
                 if present >= self.size.get() as usize {
                     let size = self.size;
                     let members = reading.members.clone();
-                    effects.push(Effect::Do(Action::MakeReady { round, size, members }));
+                    self.outbox.push(Effect::Do(Action::MakeReady { round, size, members }));
                 }
                 None
             }
@@ -439,10 +419,9 @@ impl Barrier {
         if let Some(ahead) = to_watch
             && watched != Some(ahead)
         {
-            effects.push(Effect::Do(Action::Watch(ahead)));
+            self.outbox.push(Effect::Do(Action::Watch(ahead)));
         }
         self.stage = Stage::Waiting { ticket, present: Some(present), watched: to_watch };
-        effects
     }
 
     /// Waits until all others inside have left, by watching the one with the largest sequence. Then ends the round, and
@@ -452,21 +431,20 @@ impl Barrier {
         reading: &Reading,
         insiders: Insiders,
         watched: Option<Sequence>,
-    ) -> Vec<Effect> {
+    ) {
         match insiders.last_present(reading) {
             Some(last) => {
                 self.stage = Stage::Outside { insiders, watched: Some(last) };
-                if watched == Some(last) { vec![] } else { vec![Effect::Do(Action::Watch(last))] }
+                if watched != Some(last) {
+                    self.outbox.push(Effect::Do(Action::Watch(last)));
+                }
             }
             // End the round before reporting that all have left, so that the caller can use the barrier again at once.
             // After the request, the barrier is read again.
             None if reading.round == insiders.round && reading.ready.is_some() => {
-                vec![Effect::Do(Action::EndRound(insiders.round))]
+                self.outbox.push(Effect::Do(Action::EndRound(insiders.round)));
             }
-            None => {
-                self.stage = Stage::Over;
-                vec![Effect::Ended(End::AllLeft)]
-            }
+            None => self.end(End::AllLeft, Stage::Over),
         }
     }
 }

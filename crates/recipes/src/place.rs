@@ -58,7 +58,7 @@ pub enum Action {
 }
 
 /// An effect of an event on a place: an action on its znodes, a heartbeat of the session, or the end of the holding.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Effect {
     /// Perform this action.
     Do(Action),
@@ -68,32 +68,31 @@ pub(crate) enum Effect {
     Ended(End),
 }
 
-/// The state machine of one holding: a lock, or a member of a barrier. [`Holdings`](crate::holding::Holdings) calls it.
+/// The state machine of one holding: a lock, or a member of a barrier. [`Holdings`](crate::holding::Holdings) calls it,
+/// and takes the effects after each call.
 pub(crate) trait Recipe {
     /// Handles a new session: a place that waits for a session creates its znode.
-    fn on_session_opened(&mut self) -> Vec<Effect>;
+    fn on_session_opened(&mut self);
 
     /// Handles the end of the session, with which a held lock or a stay inside a barrier ends. A place that still waits
     /// joins again, at the tail, in the next session.
-    fn on_session_lost(&mut self) -> Vec<Effect>;
+    fn on_session_lost(&mut self);
 
     /// Releases the lock, leaves the barrier, or stops waiting.
-    fn release(&mut self) -> Vec<Effect>;
+    fn release(&mut self);
 
     /// If the lock is held, or the member is inside the barrier, and the lease has run out: reports the loss, and
     /// deletes the own znode.
-    fn end_if_lapsed(&mut self, session: &LeasedSession, now: Moment) -> Vec<Effect>;
+    fn end_if_lapsed(&mut self, session: &LeasedSession, now: Moment);
 
     /// Handles that a quorum committed a write of this session, which was sent at `sent_at`.
-    fn on_committed(
-        &mut self,
-        session: &mut LeasedSession,
-        sent_at: Moment,
-        now: Moment,
-    ) -> Vec<Effect>;
+    fn on_committed(&mut self, session: &mut LeasedSession, sent_at: Moment, now: Moment);
 
     /// Handles an event of this place.
-    fn step(&mut self, session: &mut LeasedSession, now: Moment, event: Event) -> Vec<Effect>;
+    fn step(&mut self, session: &mut LeasedSession, now: Moment, event: Event);
+
+    /// Returns the effects of the events since the last call, in order.
+    fn take_effects(&mut self) -> Vec<Effect>;
 
     /// Returns the watched znode that this place waits for, so that a quorum can be asked whether it still exists;
     /// `None` if the place waits for no znode, or does not know it yet.

@@ -26,6 +26,7 @@ use crate::place::{self, Effect, Recipe};
 use crate::session::{Duty, LeasedSession};
 use crate::{FencingToken, Margins, Moment, Sequence, SessionEvent, SessionId, Ticket};
 use std::collections::BTreeMap;
+use std::mem;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -212,6 +213,8 @@ pub struct Holdings {
     in_use: bool,
     /// When a lock or barrier was last read for an operator.
     read_at: Option<Moment>,
+    /// The actions caused by the current event, in order.
+    outbox: Vec<Action>,
 }
 
 impl Holdings {
@@ -227,6 +230,7 @@ impl Holdings {
             holdings: BTreeMap::new(),
             in_use: false,
             read_at: None,
+            outbox: vec![],
         }
     }
 
@@ -240,8 +244,8 @@ impl Holdings {
     /// Handles an event at this moment, and returns the actions in the order in which they must be performed.
     pub fn step(&mut self, now: Moment, event: Event) -> Vec<Action> {
         // If the lease has run out, first end all that is held by it: the event comes too late to renew the lease.
-        let mut actions = self.end_if_lapsed(now);
-        actions.extend(self.handle(now, event));
+        self.end_if_lapsed(now);
+        self.on_event(now, event);
         self.holdings.retain(|_, holding| !holding.recipe().is_over());
         let is_idle = self.is_idle();
         if let HoldingsPhase::Open { idle_since, sends_heartbeats, .. } = &mut self.phase {
@@ -249,7 +253,7 @@ impl Holdings {
             // Heartbeats begin when something other than reads needs the session, and stop in `end_idle_session`.
             *sends_heartbeats |= !is_idle;
         }
-        actions
+        mem::take(&mut self.outbox)
     }
 
     /// Returns when [`Event::Woke`] is due. Waking late may cost a holding, never safety.
@@ -305,23 +309,24 @@ impl Holdings {
         }
     }
 
-    fn handle(&mut self, now: Moment, event: Event) -> Vec<Action> {
+    fn on_event(&mut self, now: Moment, event: Event) {
         match event {
             Event::Requested(id, spec) => self.on_requested(id, spec, now),
-            Event::Released(id) => match self.holdings.get_mut(&id) {
-                Some(holding) => actions(id, holding.recipe_mut().release()),
-                None => vec![],
-            },
+            Event::Released(id) => {
+                let Some(holding) = self.holdings.get_mut(&id) else { return };
+                holding.recipe_mut().release();
+                self.outbox.extend(holding.take_actions(id));
+            }
             Event::Session(SessionEvent::Opened { session, timeout, sent_at }) => {
-                self.on_session_opened(session, timeout, sent_at, now)
+                self.on_session_opened(session, timeout, sent_at, now);
             }
             Event::Session(SessionEvent::Resumed { timeout, sent_at }) => {
-                let HoldingsPhase::Open { session, .. } = &mut self.phase else { return vec![] };
+                let HoldingsPhase::Open { session, .. } = &mut self.phase else { return };
                 match session.resumed(timeout, sent_at, now) {
                     Some(resumed) => {
                         *session = resumed;
                         // A shorter timeout shortens the lease, which may have run out by that.
-                        self.end_if_lapsed(now)
+                        self.end_if_lapsed(now);
                     }
                     None => self.close_short_session(now),
                 }
@@ -329,64 +334,67 @@ impl Holdings {
             Event::Session(SessionEvent::Lost) => self.on_session_lost(),
             // A lost connection ends nothing while the lease runs. A session is never taken over, because locks and
             // barriers are not handed to the next process.
-            Event::Session(SessionEvent::Disconnected | SessionEvent::TakenOver { .. }) => vec![],
+            Event::Session(SessionEvent::Disconnected | SessionEvent::TakenOver { .. }) => {}
             Event::Committed { sent_at } => self.on_committed(sent_at, now),
             Event::Place(id, event) => self.on_place(id, event, now),
             Event::Woke => self.on_woke(now),
-            Event::InUse(in_use) => self.on_in_use(in_use),
-            Event::Read => self.on_read(now),
+            Event::InUse(false) => self.in_use = false,
+            Event::InUse(true) => {
+                self.in_use = true;
+                self.open_if_closed();
+            }
+            Event::Read => {
+                self.read_at = Some(now);
+                self.open_if_closed();
+            }
             Event::Stop => self.on_stop(),
         }
     }
 
     /// Adds a holding, which joins now if the session is open, and otherwise once a session is.
-    fn on_requested(&mut self, id: HoldingId, spec: HoldingSpec, now: Moment) -> Vec<Action> {
+    fn on_requested(&mut self, id: HoldingId, spec: HoldingSpec, now: Moment) {
         if self.holdings.len() >= Self::MAX {
-            return vec![Action::Ended(id, End::TooMany)];
+            return self.outbox.push(Action::Ended(id, End::TooMany));
         }
         let holding = match spec {
             HoldingSpec::Lock(mode) => Holding::Lock(Lock::new(mode)),
             HoldingSpec::Barrier(size) => Holding::Barrier(Barrier::new(size)),
         };
-        let session_actions = self.open_for_lease(now);
+        self.open_for_lease(now);
         let holding = self.holdings.entry(id).or_insert(holding);
         if let HoldingsPhase::Open { .. } = self.phase {
-            actions(id, holding.recipe_mut().on_session_opened())
-        } else {
-            session_actions
+            holding.recipe_mut().on_session_opened();
+            self.outbox.extend(holding.take_actions(id));
         }
     }
 
-    fn on_in_use(&mut self, in_use: bool) -> Vec<Action> {
-        self.in_use = in_use;
-        if in_use { self.open_if_closed() } else { vec![] }
-    }
-
-    fn on_read(&mut self, now: Moment) -> Vec<Action> {
-        self.read_at = Some(now);
-        self.open_if_closed()
-    }
-
     /// Requests a session, unless one is open or requested, or is requested later because the last one was too short.
-    fn open_if_closed(&mut self) -> Vec<Action> {
-        if let HoldingsPhase::Closed = self.phase { self.open() } else { vec![] }
+    fn open_if_closed(&mut self) {
+        if let HoldingsPhase::Closed = self.phase {
+            self.open();
+        }
     }
 
-    fn open(&mut self) -> Vec<Action> {
+    fn open(&mut self) {
         self.phase = HoldingsPhase::Opening;
-        vec![Action::OpenSession]
+        self.outbox.push(Action::OpenSession);
     }
 
     /// Requests a session that can have a lease at once, unless one is open. A session that sends no heartbeats would
     /// first have to send regular ones for a while. It is only used for reading and owns no znodes, so replace it.
-    fn open_for_lease(&mut self, now: Moment) -> Vec<Action> {
+    fn open_for_lease(&mut self, now: Moment) {
         if let HoldingsPhase::Open { session, sends_heartbeats: false, .. } = &self.phase
             && !session.is_unbroken(now)
         {
-            self.phase = HoldingsPhase::Opening;
-            return vec![Action::CloseSession, Action::OpenSession];
+            self.close(HoldingsPhase::Closed);
         }
-        self.open_if_closed()
+        self.open_if_closed();
+    }
+
+    /// Closes the session, and enters `phase`, in which there is none.
+    fn close(&mut self, phase: HoldingsPhase) {
+        self.phase = phase;
+        self.outbox.push(Action::CloseSession);
     }
 
     fn on_session_opened(
@@ -395,119 +403,98 @@ impl Holdings {
         timeout: Duration,
         sent_at: Moment,
         now: Moment,
-    ) -> Vec<Action> {
-        let HoldingsPhase::Opening = self.phase else { return vec![] };
+    ) {
+        let HoldingsPhase::Opening = self.phase else { return };
         match LeasedSession::opened(self.lease_policy, id, timeout, sent_at) {
             None => self.close_short_session(now),
             Some(session) => {
                 self.phase =
                     HoldingsPhase::Open { session, idle_since: None, sends_heartbeats: false };
-                self.for_each_recipe(|recipe| recipe.on_session_opened())
+                self.for_each_recipe(|recipe| recipe.on_session_opened());
             }
         }
     }
 
-    fn on_session_lost(&mut self) -> Vec<Action> {
-        match self.phase {
-            HoldingsPhase::Closed | HoldingsPhase::TooShort { .. } => vec![],
-            HoldingsPhase::Opening | HoldingsPhase::Open { .. } => {
-                let mut actions = self.for_each_recipe(|recipe| recipe.on_session_lost());
-                // The holdings that ended with the session need no other session.
-                self.holdings.retain(|_, holding| !holding.recipe().is_over());
-                self.phase = HoldingsPhase::Closed;
-                if !self.is_idle() {
-                    actions.extend(self.open());
-                }
-                actions
-            }
+    fn on_session_lost(&mut self) {
+        let (HoldingsPhase::Opening | HoldingsPhase::Open { .. }) = self.phase else { return };
+        self.for_each_recipe(|recipe| recipe.on_session_lost());
+        // The holdings that ended with the session need no other session.
+        self.holdings.retain(|_, holding| !holding.recipe().is_over());
+        self.phase = HoldingsPhase::Closed;
+        if !self.is_idle() {
+            self.open();
         }
     }
 
     /// Closes the session, whose timeout is too short for a useful lease, and schedules the request for another.
-    fn close_short_session(&mut self, now: Moment) -> Vec<Action> {
-        let mut actions = self.for_each_recipe(|recipe| recipe.on_session_lost());
+    fn close_short_session(&mut self, now: Moment) {
+        self.for_each_recipe(|recipe| recipe.on_session_lost());
         // The servers' configuration limits the timeout, so a new session would hardly get a longer one at once.
         let retry_at = now.after(10 * self.lease_policy.margins.heartbeat);
-        self.phase = HoldingsPhase::TooShort { retry_at };
-        actions.push(Action::CloseSession);
-        actions
+        self.close(HoldingsPhase::TooShort { retry_at });
     }
 
-    fn on_committed(&mut self, sent_at: Moment, now: Moment) -> Vec<Action> {
-        let HoldingsPhase::Open { session, .. } = &mut self.phase else { return vec![] };
+    fn on_committed(&mut self, sent_at: Moment, now: Moment) {
+        let HoldingsPhase::Open { session, .. } = &mut self.phase else { return };
         session.committed(sent_at, now);
-        let mut all = vec![];
         for (id, holding) in &mut self.holdings {
-            all.extend(actions(*id, holding.recipe_mut().on_committed(session, sent_at, now)));
+            holding.recipe_mut().on_committed(session, sent_at, now);
+            self.outbox.extend(holding.take_actions(*id));
         }
-        all
     }
 
-    fn on_place(&mut self, id: HoldingId, event: place::Event, now: Moment) -> Vec<Action> {
-        let HoldingsPhase::Open { session, .. } = &mut self.phase else { return vec![] };
-        let Some(holding) = self.holdings.get_mut(&id) else { return vec![] };
+    fn on_place(&mut self, id: HoldingId, event: place::Event, now: Moment) {
+        let HoldingsPhase::Open { session, .. } = &mut self.phase else { return };
+        let Some(holding) = self.holdings.get_mut(&id) else { return };
         // A quorum committed the create, so it renews the lease like a heartbeat.
         if let place::Event::Joined { sent_at: Some(sent_at), .. } = event {
             session.committed(sent_at, now);
         }
-        actions(id, holding.recipe_mut().step(session, now, event))
+        holding.recipe_mut().step(session, now, event);
+        self.outbox.extend(holding.take_actions(id));
     }
 
-    fn on_woke(&mut self, now: Moment) -> Vec<Action> {
+    fn on_woke(&mut self, now: Moment) {
         match &self.phase {
-            HoldingsPhase::Closed | HoldingsPhase::Opening => vec![],
-            HoldingsPhase::TooShort { retry_at } if *retry_at > now => vec![],
-            HoldingsPhase::TooShort { .. } if self.is_idle() => {
-                self.phase = HoldingsPhase::Closed;
-                vec![]
-            }
+            HoldingsPhase::TooShort { retry_at } if *retry_at > now => {}
+            HoldingsPhase::TooShort { .. } if self.is_idle() => self.phase = HoldingsPhase::Closed,
             HoldingsPhase::TooShort { .. } => self.open(),
             HoldingsPhase::Open { idle_since: Some(since), sends_heartbeats, .. }
                 if self.idle_until(*since, *sends_heartbeats) <= now =>
             {
-                self.end_idle_session(now)
+                self.end_idle_session(now);
             }
             HoldingsPhase::Open { sends_heartbeats: true, .. } => self.send_heartbeat(now),
-            HoldingsPhase::Open { sends_heartbeats: false, .. } => vec![],
+            _ => {}
         }
     }
 
     /// Closes the session, which nothing needs; or only stops its heartbeats if a lock or barrier was read lately.
-    fn end_idle_session(&mut self, now: Moment) -> Vec<Action> {
+    fn end_idle_session(&mut self, now: Moment) {
         let is_read = self.read_at.is_some_and(|at| at.after(self.idle_after) > now);
-        if let HoldingsPhase::Open { sends_heartbeats, .. } = &mut self.phase
-            && is_read
-        {
-            *sends_heartbeats = false;
-            return vec![];
+        match &mut self.phase {
+            HoldingsPhase::Open { sends_heartbeats, .. } if is_read => *sends_heartbeats = false,
+            _ => self.close(HoldingsPhase::Closed),
         }
-        self.phase = HoldingsPhase::Closed;
-        vec![Action::CloseSession]
     }
 
     /// Releases all holdings, and closes the session. Their znodes end with it, so none has to be deleted. A member
     /// that is inside a barrier, or leaving it, gets no [`Action::Ended`]: the runner reports its end.
-    fn on_stop(&mut self) -> Vec<Action> {
-        let released = self.for_each_recipe(|recipe| recipe.release()).into_iter();
-        let mut actions: Vec<_> = released
-            .filter_map(|action| match action {
-                Action::Ended(id, _) => Some(Action::Ended(id, End::Stopped)),
-                _ => None,
-            })
-            .collect();
-        self.holdings.clear();
-        self.phase = HoldingsPhase::Closed;
-        actions.push(Action::CloseSession);
-        actions
+    fn on_stop(&mut self) {
+        for (id, mut holding) in mem::take(&mut self.holdings) {
+            holding.recipe_mut().release();
+            if holding.take_actions(id).any(|action| matches!(action, Action::Ended(..))) {
+                self.outbox.push(Action::Ended(id, End::Stopped));
+            }
+        }
+        self.close(HoldingsPhase::Closed);
     }
 
     /// Ends all locks that are held and all stays inside barriers if the lease has run out.
-    fn end_if_lapsed(&mut self, now: Moment) -> Vec<Action> {
-        match self.session() {
-            Some(session) if session.lease_left(now).is_none() => {
-                self.for_each_recipe(|recipe| recipe.end_if_lapsed(&session, now))
-            }
-            Some(_) | None => vec![],
+    fn end_if_lapsed(&mut self, now: Moment) {
+        let Some(session) = self.session() else { return };
+        if session.lease_left(now).is_none() {
+            self.for_each_recipe(|recipe| recipe.end_if_lapsed(&session, now));
         }
     }
 
@@ -525,44 +512,40 @@ impl Holdings {
         session.heartbeat_due(seed, duty)
     }
 
-    fn send_heartbeat(&mut self, now: Moment) -> Vec<Action> {
+    fn send_heartbeat(&mut self, now: Moment) {
         // `confirm` needs the session before this heartbeat: it compares the moment of the previous heartbeat with
         // `now`.
-        let Some(session_before) = self.session() else { return vec![] };
-        let Some(due_at) = self.heartbeat_due(&session_before) else { return vec![] };
+        let Some(session_before) = self.session() else { return };
+        let Some(due_at) = self.heartbeat_due(&session_before) else { return };
         if due_at > now {
-            return vec![];
+            return;
         }
         if let HoldingsPhase::Open { session, .. } = &mut self.phase {
             session.heartbeat_sent(now);
         }
-        let mut actions = vec![Action::Renew { sent_at: now }];
-        actions.extend(self.confirm(&session_before, now));
-        actions
+        self.outbox.push(Action::Renew { sent_at: now });
+        self.confirm(&session_before, now);
     }
 
     /// Asks a quorum whether the znodes that some of the holdings wait for still exist: a server that lost a
     /// transaction may show a deleted znode indefinitely. The turns of the holdings come at different heartbeats.
-    fn confirm(&self, session: &LeasedSession, now: Moment) -> Vec<Action> {
-        let mut actions = vec![];
+    fn confirm(&mut self, session: &LeasedSession, now: Moment) {
         for (id, holding) in &self.holdings {
             if let Some(ahead) = holding.recipe().waits_for()
                 && let Some(seed) = jitter_seed(id.0)
                 && session.is_check_due(seed, now)
             {
-                actions.push(Action::Place(*id, place::Action::Confirm(ahead)));
+                self.outbox.push(Action::Place(*id, place::Action::Confirm(ahead)));
             }
         }
-        actions
     }
 
-    /// Calls `handle` for each holding, and returns all actions that follow.
-    fn for_each_recipe(&mut self, handle: impl Fn(&mut dyn Recipe) -> Vec<Effect>) -> Vec<Action> {
-        let mut all = vec![];
+    /// Calls `handle` for each holding.
+    fn for_each_recipe(&mut self, handle: impl Fn(&mut dyn Recipe)) {
         for (id, holding) in &mut self.holdings {
-            all.extend(actions(*id, handle(holding.recipe_mut())));
+            handle(holding.recipe_mut());
+            self.outbox.extend(holding.take_actions(*id));
         }
-        all
     }
 }
 
@@ -592,6 +575,15 @@ impl Holding {
             Self::Barrier(barrier) => barrier,
         }
     }
+
+    /// Takes the effects of the last event, and converts them to the actions of the runner.
+    fn take_actions(&mut self, id: HoldingId) -> impl Iterator<Item = Action> {
+        self.recipe_mut().take_effects().into_iter().map(move |effect| match effect {
+            Effect::Do(action) => Action::Place(id, action),
+            Effect::Renew { sent_at } => Action::Renew { sent_at },
+            Effect::Ended(end) => Action::Ended(id, end),
+        })
+    }
 }
 
 /// Returns the low 31 bits of an id in place of a ticket's sequence. The delays of heartbeats and the turns to ask a
@@ -599,16 +591,4 @@ impl Holding {
 /// once. Never `None`: 31 bits are not negative.
 fn jitter_seed(number: u64) -> Option<Sequence> {
     i32::try_from(number & 0x7FFF_FFFF).ok().and_then(Sequence::new)
-}
-
-/// Converts the effects of an event on one holding to the actions of the runner.
-fn actions(id: HoldingId, effects: Vec<Effect>) -> Vec<Action> {
-    effects
-        .into_iter()
-        .map(|effect| match effect {
-            Effect::Do(action) => Action::Place(id, action),
-            Effect::Renew { sent_at } => Action::Renew { sent_at },
-            Effect::Ended(end) => Action::Ended(id, end),
-        })
-        .collect()
 }

@@ -31,12 +31,15 @@ use crate::place::{Action, Effect, Event, Recipe};
 use crate::session::LeasedSession;
 use crate::{FencingToken, Moment, Sequence, Ticket};
 use std::collections::BTreeMap;
+use std::mem;
 
 /// An entry in a lock's queue, also before it has joined and after it has left.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Lock {
     mode: Mode,
     stage: Stage,
+    /// The effects of the current event, in order.
+    outbox: Vec<Effect>,
 }
 
 /// The stage of a lock, from its request to the end that is reported to its application.
@@ -67,106 +70,72 @@ struct InQueue {
 
 impl Lock {
     pub(crate) fn new(mode: Mode) -> Self {
-        Self { mode, stage: Stage::NoSession }
+        Self { mode, stage: Stage::NoSession, outbox: vec![] }
     }
 }
 
 impl Recipe for Lock {
-    fn on_session_opened(&mut self) -> Vec<Effect> {
-        match self.stage {
-            Stage::NoSession => self.join(),
-            _ => vec![],
+    fn on_session_opened(&mut self) {
+        if let Stage::NoSession = self.stage {
+            self.join();
         }
     }
 
-    fn on_session_lost(&mut self) -> Vec<Effect> {
+    fn on_session_lost(&mut self) {
         match &self.stage {
             Stage::InQueue(queue) if queue.contender.acquired_by().is_some() => {
-                self.stage = Stage::Over;
-                vec![Effect::Ended(End::Lost(Loss::SessionEnded))]
+                self.end(End::Lost(Loss::SessionEnded), Stage::Over);
             }
-            Stage::NoSession | Stage::Joining | Stage::InQueue(_) => {
-                self.stage = Stage::NoSession;
-                vec![]
-            }
-            Stage::Leaving(_) | Stage::Over => {
-                self.stage = Stage::Over;
-                vec![]
-            }
+            Stage::NoSession | Stage::Joining | Stage::InQueue(_) => self.stage = Stage::NoSession,
+            Stage::Leaving(_) | Stage::Over => self.stage = Stage::Over,
         }
     }
 
-    fn release(&mut self) -> Vec<Effect> {
+    fn release(&mut self) {
         match &self.stage {
-            Stage::NoSession => {
-                self.stage = Stage::Over;
-                vec![Effect::Ended(End::Released)]
-            }
-            Stage::Joining => {
-                self.stage = Stage::Leaving(None);
-                vec![Effect::Ended(End::Released)]
-            }
-            Stage::InQueue(queue) => {
-                let ticket = queue.contender.ticket();
-                self.leave(ticket, End::Released)
-            }
-            Stage::Leaving(_) | Stage::Over => vec![],
+            Stage::NoSession => self.end(End::Released, Stage::Over),
+            Stage::Joining => self.end(End::Released, Stage::Leaving(None)),
+            Stage::InQueue(queue) => self.leave(queue.contender.ticket(), End::Released),
+            Stage::Leaving(_) | Stage::Over => {}
         }
     }
 
-    fn end_if_lapsed(&mut self, session: &LeasedSession, now: Moment) -> Vec<Effect> {
-        match &self.stage {
-            Stage::InQueue(InQueue { contender, .. })
-                if contender.acquired_by().is_some()
-                    && contender.holds_for(session, now).is_none() =>
-            {
-                let ticket = contender.ticket();
-                self.leave(ticket, End::Lost(Loss::LeaseRanOut))
-            }
-            _ => vec![],
+    fn end_if_lapsed(&mut self, session: &LeasedSession, now: Moment) {
+        let Stage::InQueue(InQueue { contender, .. }) = &self.stage else { return };
+        if contender.acquired_by().is_some() && contender.holds_for(session, now).is_none() {
+            self.leave(contender.ticket(), End::Lost(Loss::LeaseRanOut));
         }
     }
 
-    fn on_committed(
-        &mut self,
-        session: &mut LeasedSession,
-        sent_at: Moment,
-        now: Moment,
-    ) -> Vec<Effect> {
-        let Stage::InQueue(queue) = &mut self.stage else { return vec![] };
-        let ticket = queue.contender.ticket();
-        if queue.contender.on_committed(session, sent_at, now) {
-            return vec![];
+    fn on_committed(&mut self, session: &mut LeasedSession, sent_at: Moment, now: Moment) {
+        let Stage::InQueue(InQueue { contender, .. }) = &mut self.stage else { return };
+        if !contender.on_committed(session, sent_at, now) {
+            // The lease had run out before this commit. `Holdings` ends such a lock before it handles any event, so
+            // this is only a second safeguard.
+            let ticket = contender.ticket();
+            self.leave(ticket, End::Lost(Loss::LeaseRanOut));
         }
-        // The lease had run out before this commit. `Holdings` ends such a lock before it handles any event, so this is
-        // only a second safeguard.
-        self.leave(ticket, End::Lost(Loss::LeaseRanOut))
     }
 
-    fn step(&mut self, session: &mut LeasedSession, now: Moment, event: Event) -> Vec<Effect> {
+    fn step(&mut self, session: &mut LeasedSession, now: Moment, event: Event) {
         match event {
             Event::Joined { ticket, .. } => self.on_joined(ticket),
             Event::TicketLost(ticket) => self.on_ticket_lost(ticket),
             Event::QueueRead(entries) => self.on_queue_read(session, now, entries),
-            Event::Watched(znode) => {
-                if let Stage::InQueue(queue) = &mut self.stage {
-                    queue.on_watched(znode);
-                }
-                vec![]
-            }
-            Event::Gone { sequence, token } => match &mut self.stage {
-                Stage::InQueue(queue) => queue.on_gone(self.mode, session, now, sequence, token),
-                _ => vec![],
-            },
+            Event::Watched(znode) => self.on_watched(znode),
+            Event::Gone { sequence, token } => self.on_gone(session, now, sequence, token),
             Event::Left => {
                 if let Stage::Leaving(_) = self.stage {
                     self.stage = Stage::Over;
                 }
-                vec![]
             }
             // Only barriers need these.
-            Event::BarrierRead(_) | Event::BarrierChanged => vec![],
+            Event::BarrierRead(_) | Event::BarrierChanged => {}
         }
+    }
+
+    fn take_effects(&mut self) -> Vec<Effect> {
+        mem::take(&mut self.outbox)
     }
 
     fn waits_for(&self) -> Option<Sequence> {
@@ -218,43 +187,48 @@ impl Recipe for Lock {
 }
 
 impl Lock {
-    fn join(&mut self) -> Vec<Effect> {
+    fn join(&mut self) {
         self.stage = Stage::Joining;
-        vec![Effect::Do(Action::Join(HoldingSpec::Lock(self.mode)))]
+        self.outbox.push(Effect::Do(Action::Join(HoldingSpec::Lock(self.mode))));
     }
 
-    fn leave(&mut self, ticket: Ticket, end: End) -> Vec<Effect> {
-        self.stage = Stage::Leaving(Some(ticket));
-        vec![Effect::Ended(end), Effect::Do(Action::Leave(ticket))]
+    /// Reports this end, and enters `stage`.
+    fn end(&mut self, end: End, stage: Stage) {
+        self.stage = stage;
+        self.outbox.push(Effect::Ended(end));
     }
 
-    fn on_joined(&mut self, ticket: Ticket) -> Vec<Effect> {
+    fn leave(&mut self, ticket: Ticket, end: End) {
+        self.end(end, Stage::Leaving(Some(ticket)));
+        self.outbox.push(Effect::Do(Action::Leave(ticket)));
+    }
+
+    fn on_joined(&mut self, ticket: Ticket) {
         match self.stage {
             Stage::Joining => {
                 let contender = Contender::joined(ticket);
                 let queue = InQueue { contender, ahead: vec![], watched: BTreeMap::new() };
                 self.stage = Stage::InQueue(queue);
-                vec![Effect::Do(Action::Read)]
+                self.outbox.push(Effect::Do(Action::Read));
             }
             // The lock was released during the join.
             Stage::Leaving(None) => {
                 self.stage = Stage::Leaving(Some(ticket));
-                vec![Effect::Do(Action::Leave(ticket))]
+                self.outbox.push(Effect::Do(Action::Leave(ticket)));
             }
-            _ => vec![],
+            _ => {}
         }
     }
 
-    fn on_ticket_lost(&mut self, lost: Ticket) -> Vec<Effect> {
+    fn on_ticket_lost(&mut self, lost: Ticket) {
         match &self.stage {
             // The lost znode is an earlier one.
-            Stage::InQueue(queue) if queue.contender.ticket() != lost => vec![],
+            Stage::InQueue(queue) if queue.contender.ticket() != lost => {}
             Stage::InQueue(queue) if queue.contender.acquired_by().is_some() => {
-                self.stage = Stage::Over;
-                vec![Effect::Ended(End::Lost(Loss::Deleted))]
+                self.end(End::Lost(Loss::Deleted), Stage::Over);
             }
             Stage::InQueue(_) => self.join(),
-            _ => vec![],
+            _ => {}
         }
     }
 
@@ -263,20 +237,20 @@ impl Lock {
         session: &mut LeasedSession,
         now: Moment,
         mut entries: Vec<LockEntry>,
-    ) -> Vec<Effect> {
-        let Stage::InQueue(queue) = &mut self.stage else { return vec![] };
-        let ticket = queue.contender.ticket();
-        entries.sort_unstable_by_key(|entry| entry.sequence);
-        let mode = self.mode;
-        let own = ticket.sequence;
+    ) {
+        let Stage::InQueue(queue) = &mut self.stage else { return };
         // This entry is first already, so the reading is outdated.
         if queue.contender.is_first() {
-            return vec![];
+            return;
         }
+        let mode = self.mode;
+        let ticket = queue.contender.ticket();
+        let own = ticket.sequence;
         // The own znode is lost: a reading without it is delivered only if a quorum agrees.
         if !entries.iter().any(|entry| entry.sequence == own) {
             return self.join();
         }
+        entries.sort_unstable_by_key(|entry| entry.sequence);
         entries.retain(|entry| entry.sequence < own);
         // All entries must have compatible modes. Refuse this request rather than the earlier ones.
         if let Some(other) = entries.iter().find(|entry| mode.is_incompatible_with(entry.mode)) {
@@ -284,75 +258,83 @@ impl Lock {
         }
         entries.retain(|entry| mode.counts(entry.mode));
         queue.ahead = entries.into_iter().map(|entry| entry.sequence).collect();
-        queue.locate(mode, session, now)
+        self.locate(session, now);
     }
-}
 
-impl InQueue {
-    /// Finds the place of this entry among the znodes ahead that count.
-    fn locate(&mut self, mode: Mode, session: &mut LeasedSession, now: Moment) -> Vec<Effect> {
-        let own = self.contender.ticket().sequence;
+    /// Finds the place of this entry among the znodes ahead that count. If none is in the way, begins to hold: now if
+    /// the session has enough of its lease left, otherwise once a quorum has committed a heartbeat.
+    fn locate(&mut self, session: &mut LeasedSession, now: Moment) {
+        let Stage::InQueue(queue) = &mut self.stage else { return };
+        let own = queue.contender.ticket().sequence;
         // With N slots, this entry may hold while N - 1 entries are ahead, so hide the first N - 1 from the contender.
-        let in_the_way = self.ahead.iter().skip(mode.max_ahead()).copied();
-        match self.contender.on_queue_read(in_the_way.chain([own]).collect()) {
+        let in_the_way = queue.ahead.iter().skip(self.mode.max_ahead()).copied();
+        match queue.contender.on_queue_read(in_the_way.chain([own]).collect()) {
             // Neither happens: the caller has returned if this entry was first, and the queue above has the own znode.
-            AfterQueueRead::Ignored | AfterQueueRead::Missing => vec![],
+            AfterQueueRead::Ignored | AfterQueueRead::Missing => {}
             // The contender is first only because it ignores znodes with a smaller sequence than the head that it knew.
             // But such a znode exists now, and may hold: the server that showed that head may have lost the transaction
             // that created the znode. So forget the head, and count the znode.
-            AfterQueueRead::First if self.ahead.len() > mode.max_ahead() => {
-                self.contender.forget_queue();
-                self.locate(mode, session, now)
+            AfterQueueRead::First if queue.ahead.len() > self.mode.max_ahead() => {
+                queue.contender.forget_queue();
+                self.locate(session, now);
             }
-            AfterQueueRead::First => self.begin(session, now),
-            AfterQueueRead::Behind { .. } => self.watch_nearest(mode),
+            AfterQueueRead::First => {
+                queue.watched.clear();
+                if !queue.contender.hold_by_lease(session, now) {
+                    queue.contender.claim(session, now);
+                    self.outbox.push(Effect::Renew { sent_at: now });
+                }
+            }
+            AfterQueueRead::Behind { .. } => self.watch_nearest(),
         }
     }
 
     /// Watches the nearest znodes ahead, of which one must go before this entry holds, and one more before them: when
     /// that one is gone, this entry may be the next to hold.
-    fn watch_nearest(&mut self, mode: Mode) -> Vec<Effect> {
-        let farther = self.ahead.len().saturating_sub(mode.max_ahead() + 2);
-        let to_watch = &self.ahead[farther..];
-        self.watched.retain(|sequence, _| to_watch.contains(sequence));
+    fn watch_nearest(&mut self) {
+        let Stage::InQueue(queue) = &mut self.stage else { return };
+        let farther = queue.ahead.len().saturating_sub(self.mode.max_ahead() + 2);
+        let to_watch = &queue.ahead[farther..];
+        queue.watched.retain(|sequence, _| to_watch.contains(sequence));
         // The contender has forgotten the tokens if its predecessor or its head changed with this reading.
-        for (&sequence, &token) in &self.watched {
+        for (&sequence, &token) in &queue.watched {
             if let Some(token) = token {
-                note_watched(&mut self.contender, Ticket { sequence, token });
+                note_watched(&mut queue.contender, Ticket { sequence, token });
             }
         }
-        let unwatched = to_watch.iter().filter(|sequence| !self.watched.contains_key(*sequence));
+        let unwatched = to_watch.iter().filter(|sequence| !queue.watched.contains_key(*sequence));
         let unwatched: Vec<_> = unwatched.copied().collect();
-        self.watched.extend(unwatched.iter().map(|sequence| (*sequence, None)));
-        unwatched.into_iter().map(|sequence| Effect::Do(Action::Watch(sequence))).collect()
+        queue.watched.extend(unwatched.iter().map(|sequence| (*sequence, None)));
+        let watches = unwatched.into_iter().map(|sequence| Effect::Do(Action::Watch(sequence)));
+        self.outbox.extend(watches);
     }
 
     /// Notes the token of a znode that is watched now.
     fn on_watched(&mut self, znode: Ticket) {
-        if let Some(token) = self.watched.get_mut(&znode.sequence) {
+        let Stage::InQueue(queue) = &mut self.stage else { return };
+        if let Some(token) = queue.watched.get_mut(&znode.sequence) {
             *token = Some(znode.token);
-            note_watched(&mut self.contender, znode);
+            note_watched(&mut queue.contender, znode);
         }
     }
 
     /// Handles the disappearance of a watched znode: holds, claims, or reads the queue again.
     fn on_gone(
         &mut self,
-        mode: Mode,
         session: &mut LeasedSession,
         now: Moment,
         gone: Sequence,
         token: Option<FencingToken>,
-    ) -> Vec<Effect> {
-        let Some(known_token) = self.watched.remove(&gone) else { return vec![] };
-        let Some(nearest) = self.contender.predecessors().map(|ahead| ahead.predecessor) else {
-            return vec![];
-        };
-        self.ahead.retain(|sequence| *sequence != gone);
+    ) {
+        let Stage::InQueue(queue) = &mut self.stage else { return };
+        let Some(known_token) = queue.watched.remove(&gone) else { return };
+        let Some(predecessors) = queue.contender.predecessors() else { return };
+        let nearest = predecessors.predecessor;
+        queue.ahead.retain(|sequence| *sequence != gone);
         // Other entries are still in the way. Read the queue to learn which of them to watch.
-        if self.ahead.len() > mode.max_ahead() {
-            self.contender.on_head_gone(gone);
-            return vec![Effect::Do(Action::Read)];
+        if queue.ahead.len() > self.mode.max_ahead() {
+            queue.contender.on_head_gone(gone);
+            return self.outbox.push(Effect::Do(Action::Read));
         }
         // With several slots, any watched entry that goes frees one. The contender knows only the nearest entry, so
         // report to it that the nearest entry is gone, with the token of that entry. If the gone znode is perhaps not
@@ -364,34 +346,23 @@ impl InQueue {
         } else if gone == nearest {
             token
         } else {
-            self.watched.get(&nearest).copied().flatten()
+            queue.watched.get(&nearest).copied().flatten()
         };
         // When it holds, the contender notes a heartbeat in the session, because an election sends a claim. A lock
         // sends none, so pass a copy of the session.
         let mut copy = *session;
-        match self.contender.on_predecessor_gone(nearest, nearest_token, &mut copy, now) {
+        match queue.contender.on_predecessor_gone(nearest, nearest_token, &mut copy, now) {
             // The contender does not know that the nearest entry was the head.
             AfterPredecessorGone::Ignored | AfterPredecessorGone::ReadQueue => {
-                vec![Effect::Do(Action::Read)]
+                self.outbox.push(Effect::Do(Action::Read));
             }
             AfterPredecessorGone::Claim => {
-                self.contender.claim(session, now);
-                vec![Effect::Renew { sent_at: now }]
+                queue.contender.claim(session, now);
+                self.outbox.push(Effect::Renew { sent_at: now });
             }
             // The session has enough of its lease left, so no heartbeat is needed.
-            AfterPredecessorGone::Hold => vec![],
+            AfterPredecessorGone::Hold => {}
         }
-    }
-
-    /// Begins to hold, because no entry is in the way: now if the session has enough of its lease left, otherwise once
-    /// a quorum has committed a heartbeat.
-    fn begin(&mut self, session: &mut LeasedSession, now: Moment) -> Vec<Effect> {
-        self.watched.clear();
-        if self.contender.hold_by_lease(session, now) {
-            return vec![];
-        }
-        self.contender.claim(session, now);
-        vec![Effect::Renew { sent_at: now }]
     }
 }
 
@@ -436,7 +407,9 @@ mod tests {
         let mut session = session();
         let mut lock = Lock::new(Mode::Exclusive);
         lock.on_session_opened();
-        assert_eq!(lock.release(), [Effect::Ended(End::Released)]);
+        lock.outbox.clear();
+        lock.release();
+        assert_eq!(lock.outbox, [Effect::Ended(End::Released)]);
         assert!(!lock.is_over());
         lock.step(&mut session, NOW, Event::Left);
         assert!(lock.is_over());
@@ -449,7 +422,10 @@ mod tests {
         session.committed(NOW, NOW);
         let mut lock = Lock::new(Mode::Exclusive);
         lock.on_session_opened();
-        let mut step = |event| lock.step(&mut session, NOW, event);
+        let mut step = |event| {
+            lock.step(&mut session, NOW, event);
+            lock.take_effects()
+        };
         step(Event::Joined { ticket: ticket(4), sent_at: None });
         step(read(&[2, 3, 4]));
         for watched in [2, 3] {
