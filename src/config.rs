@@ -111,7 +111,7 @@ pub enum LogFormat {
 
 /// The environment variable that tells a hook's command for which change it runs. All processes of the hook inherit the
 /// variable. So `exec` can tell them from the processes of its own command, and does not kill them.
-pub const HOOKS_VARIABLE: &str = "BELLWETHER_CHANGE";
+pub const CHANGE_VARIABLE: &str = "BELLWETHER_CHANGE";
 
 /// How long a process may still run after it was killed: on a busy machine, both the killer and the killed process have to
 /// be scheduled. docs/exec.md has the measurements, and how to repeat them.

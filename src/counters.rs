@@ -82,10 +82,10 @@ impl Counters {
         self.count_handover(standing);
         let view = View::of(&standing.at(now));
         let leaderless_from = match view {
-            // Without another event, this member leads until its lease ends.
+            // A moment in the future: without another event, this member leads until its lease ends.
             View::This(_) => standing.changes_at(now),
             View::Other(_) => None,
-            // If the own lease ended before this call, the time without a leader began then.
+            // If this member's lease ended before this call, the time without a leader began then.
             View::NoLeader => Some(self.leaderless_from.map_or(now, |from| from.min(now))),
         };
         if let Some(leader) = view.leader() {
@@ -93,6 +93,7 @@ impl Counters {
             self.leader_changes += u64::from(self.last_leader.is_some_and(|last| last != token));
             self.last_leader = Some(token);
             self.largest_token = self.largest_token.max(Some(token));
+            // Add the time without a leader that has just ended.
             self.past_leaderless = self.leaderless(now);
         }
         self.leaderless_from = leaderless_from;
@@ -114,6 +115,7 @@ impl Counters {
 
     /// Returns the total time for which no leader was known.
     pub fn leaderless(&self, now: Moment) -> Duration {
+        // `since` is zero for a moment in the future.
         let current = self.leaderless_from.map_or(Duration::ZERO, |from| now.since(from));
         self.past_leaderless + current
     }

@@ -25,7 +25,7 @@ impl HoldingName {
         (is_name && name != "." && name != "..").then(|| Self(name.into()))
     }
 
-    /// Parses a name. The error message describes a valid name as a `what`, such as "lock's name", and shows `example`.
+    /// Parses a name. The error message says that `written` is not a `what`, such as "lock's name", and shows `example`.
     ///
     /// # Errors
     /// One sentence with the invalid name and the rules for names.

@@ -34,7 +34,8 @@ pub struct BarrierEntered {
 pub struct BarrierState {
     /// Null if no participant states a size.
     pub size: Option<u32>,
-    /// True if participants are inside, or have died inside.
+    /// True from when the participants enter until the round has ended: when all of them have left or died, the next
+    /// participant that reads the barrier ends the round.
     pub open: bool,
     /// The participants, in order of arrival.
     pub members: Vec<BarrierMember>,

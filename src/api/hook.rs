@@ -14,8 +14,8 @@ pub struct HookMessage {
     pub id: String,
     #[serde(flatten)]
     pub state: LeaderFile,
-    /// The token of the term that the change is about; for `lost-leadership`, of the term that has ended. Null for
-    /// `leader-lost`.
+    /// The token of the leader's term; of the ended term for `lost-leadership`, by which this member stopped leading. Null for
+    /// `leader-lost`, after which no leader is known.
     pub token: Option<u64>,
 }
 

@@ -7,7 +7,7 @@ use super::guard_protocol::{FromGuard, GuardConfig, GuardLink, ToGuard};
 use super::signals::{SignalListener, signal_name};
 use super::{INNER_GUARD_MARGIN, SUPERVISOR_MARGIN};
 use crate::clock::{Alarm, Clock};
-use crate::config::{HOOKS_VARIABLE, KILL_MARGIN, OnExit};
+use crate::config::{CHANGE_VARIABLE, KILL_MARGIN, OnExit};
 use crate::process::{self, ControllingTerminal, JobChange, reap, this_program};
 use crate::status::{self, MemberRequest, ReplyTo, StatusHandle};
 use recipes::election::{self, Role};
@@ -278,8 +278,8 @@ impl Supervisor {
     fn begin(plan: Plan, clock: Clock, not_before: Moment) -> io::Result<Self> {
         let deaths = signal(SignalKind::child())?;
         let signals = SignalListener::new(&HANDLED_SIGNALS)?;
-        // Become a subreaper: the processes that killed guards leave behind become children of this process, and not of
-        // process 1.
+        // Become a subreaper: if a guard is killed, the processes that it leaves behind become children of this process
+        // instead of process 1.
         set_child_subreaper(Some(getpid()))?;
         process::spare_existing_children()?;
         Ok(Self {
@@ -337,7 +337,7 @@ impl Supervisor {
                 // If a hook started this process, its variable is in the environment. Remove it, because
                 // `alive_with_adopted` takes processes with this variable for those of hooks, and the command is not one
                 // of them.
-                .env_remove(HOOKS_VARIABLE)
+                .env_remove(CHANGE_VARIABLE)
                 .stdin(Stdio::from(outer_socket)),
         )?;
         let kill_after = self.plan.kill_after;
@@ -459,9 +459,9 @@ impl Supervisor {
             run.supervisor_kills = true;
         }
         let alive = if run.supervisor_kills {
-            process::kill_with_adopted(run.outer_guard, HOOKS_VARIABLE)
+            process::kill_with_adopted(run.outer_guard, CHANGE_VARIABLE)
         } else if run.outer_link.is_none() {
-            process::alive_with_adopted(run.outer_guard, HOOKS_VARIABLE)
+            process::alive_with_adopted(run.outer_guard, CHANGE_VARIABLE)
         } else {
             return;
         };

@@ -3,7 +3,7 @@
 use super::perform::Notice;
 use crate::api::{self, HookMessage, Leader, LeaderFile};
 use crate::clock::KernelTime;
-use crate::config::HOOKS_VARIABLE;
+use crate::config::CHANGE_VARIABLE;
 use crate::znode_names::ElectionNames;
 use recipes::election::{Change, View};
 use std::time::SystemTime;
@@ -19,7 +19,7 @@ pub(super) fn notice(change: &Change, id: String, election: String, state: Leade
     let address = address.filter(|address| !address.contains('\0'));
     let valid_until = state.valid_until_boottime_ns;
     let environment = vec![
-        (HOOKS_VARIABLE, Some(name.to_owned())),
+        (CHANGE_VARIABLE, Some(name.to_owned())),
         ("BELLWETHER_TOKEN", token.map(|token| token.to_string())),
         ("BELLWETHER_VALID_UNTIL_BOOTTIME_NS", valid_until.map(|until| until.to_string())),
         ("BELLWETHER_ID", Some(id.clone())),

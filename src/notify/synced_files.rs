@@ -8,7 +8,7 @@ use super::perform::{Notice, perform};
 use super::{HookError, StopReason};
 use crate::api::{self, ConfigMessage, SyncedFile, SyncedFileStatus};
 use crate::clock::Clock;
-use crate::config::{HOOKS_VARIABLE, HookAction, SyncedFileConfig};
+use crate::config::{CHANGE_VARIABLE, HookAction, SyncedFileConfig};
 use crate::shared_config::{ConfigHandle, ConfigRequest, Value, ValueState, WatchedValue};
 use std::io;
 use std::sync::Arc;
@@ -188,7 +188,7 @@ impl FileSync {
         let name = self.config.name.to_string();
         let file = self.path();
         let environment = vec![
-            (HOOKS_VARIABLE, Some(CHANGED.to_owned())),
+            (CHANGE_VARIABLE, Some(CHANGED.to_owned())),
             ("BELLWETHER_VALUE_NAME", Some(name.clone())),
             ("BELLWETHER_VALUE_VERSION", Some(version.to_string())),
             ("BELLWETHER_VALUE_FILE", Some(file.clone())),

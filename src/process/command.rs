@@ -22,11 +22,11 @@ pub fn this_program<S: AsRef<OsStr>>(arguments: &[&str], command: &[S]) -> Comma
 /// Returns a [`Command`] that starts a process which becomes `command`, and which the kernel kills when the thread that
 /// started it ends. `file_limit` is the limit of open files for `command`; `None` if the number is not limited.
 pub fn command_for<S: AsRef<OsStr>>(command: &[S], file_limit: Option<u64>) -> Command {
-    started_in_foreground(command, file_limit, None)
+    with_foreground_of(command, file_limit, None)
 }
 
 /// Like [`command_for`], but the process also takes the foreground of the terminal, if the process group `group` has it.
-pub(super) fn started_in_foreground<S: AsRef<OsStr>>(
+pub(super) fn with_foreground_of<S: AsRef<OsStr>>(
     command: &[S],
     file_limit: Option<u64>,
     group: Option<i32>,
@@ -37,7 +37,8 @@ pub(super) fn started_in_foreground<S: AsRef<OsStr>>(
 }
 
 /// Replaces this process, which the process `parent` has just started, with the command. The command takes the foreground
-/// of the terminal if the process group `foreground` has it. Returns only on failure, with the exit code and the reason.
+/// of the terminal if the process group `foreground` has it, and the limit of open files `file_limit`; `None` if the number
+/// is not limited. Returns only on failure, with the exit code and the reason.
 pub fn become_command(
     parent: i32,
     file_limit: Option<u64>,

@@ -1,7 +1,7 @@
 //! The command that a guard starts, and every process that the command started. A guard may reap and kill any child,
 //! because it has no children for other purposes.
 
-use super::command::started_in_foreground;
+use super::command::with_foreground_of;
 use super::procfs;
 use rustix::io::Errno;
 use rustix::process::{
@@ -54,7 +54,7 @@ impl Offspring {
         file_limit: Option<u64>,
         foreground: Option<i32>,
     ) -> io::Result<Self> {
-        let mut command = started_in_foreground(command, file_limit, foreground);
+        let mut command = with_foreground_of(command, file_limit, foreground);
         let child = command.stdin(Stdio::from(stdin)).process_group(0).spawn()?;
         Ok(Self { leader: Pid::from_child(&child), leader_is_dead: false })
     }

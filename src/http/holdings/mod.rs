@@ -61,8 +61,8 @@ impl AppState {
         read.and_then(|read| read).map_err(|why| ProblemResponse::unread(problem, title, why))
     }
 
-    /// Requests a lock, or to enter a barrier, and answers with its stream. Fails if the first state that is known is
-    /// that the request was refused.
+    /// Requests a lock, or to enter a barrier, and answers with its stream. Fails if the request ends, as when it is refused,
+    /// before anything else is known of it.
     async fn hold(
         self,
         name: HoldingName,

@@ -313,7 +313,7 @@ impl PresentedCredentials {
 impl Trust {
     /// Reads the files, and checks that they can be used together.
     fn read(tls: &Tls) -> Result<Self, ConfigError> {
-        let (roots, crls, ca) = authorities(&tls.ca)?;
+        let (roots, crls, ca_text) = authorities(&tls.ca)?;
         let verifier = WebPkiServerVerifier::builder(roots.into()).with_crls(crls).build();
         let verifier = verifier.map_err(|error| {
             let problem = match error {
@@ -327,13 +327,13 @@ impl Trust {
         let builder = ClientConfig::builder().with_webpki_verifier(verifier);
         let Some(own) = &tls.own else {
             let config = builder.with_no_client_auth().into();
-            return Ok(Self { config, ca, own: None });
+            return Ok(Self { config, ca: ca_text, own: None });
         };
-        let (chain, cert) = certificates(TLS_CERT.key(), &own.cert)?;
-        let (private, key) = private_key(&own.key)?;
-        let config = builder.with_client_auth_cert(chain, private);
+        let (chain, chain_text) = certificates(TLS_CERT.key(), &own.cert)?;
+        let (key, key_text) = private_key(&own.key)?;
+        let config = builder.with_client_auth_cert(chain, key);
         let config = config.map_err(|error| unusable_pair(own, error))?;
-        Ok(Self { config: config.into(), ca, own: Some((cert, key)) })
+        Ok(Self { config: config.into(), ca: ca_text, own: Some((chain_text, key_text)) })
     }
 }
 
@@ -344,7 +344,7 @@ fn unusable_pair(own: &OwnCertificate, error: Error) -> ConfigError {
     match error {
         Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
             ConfigError::without_key(format!("is not the private key of the certificate in {cert}"))
-                .remedy("take both from the same issue")
+                .remedy("use the key for which the certificate was issued")
                 .in_file(TLS_KEY.key(), &own.key)
         }
         Error::InvalidCertificate(wrong) => {

@@ -195,9 +195,11 @@ fn change_message(change: &Change, lapsed_at: Option<SystemTime>) -> String {
             }
             message
         }
+        // `BecameLeader` always comes with this member as the leader.
         (ChangeKind::BecameLeader, View::This(leader) | View::Other(leader)) => {
             format!("became leader: {leader}")
         }
+        // This member still leads, and its address or labels have changed.
         (ChangeKind::LeaderChanged, View::This(leader)) => format!("leads on: {leader}"),
         (ChangeKind::LeaderChanged, View::Other(leader)) => format!("follows: {leader}"),
         // Only `LeaderLost` comes without a leader: the second alternative never happens.

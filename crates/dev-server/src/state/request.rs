@@ -97,11 +97,12 @@ impl ServerState {
                 return self.close(from);
             }
             Request::BareCheck => Err(ErrorCode::Unimplemented),
+            // A server assigns a zxid to a reconfiguration, as to a write, before it refuses it.
             Request::Reconfig => {
                 self.zxid = self.assign_zxid();
                 Err(ErrorCode::ReconfigDisabled)
             }
-            // The answer of newer versions of Keeper. For older ones, see `closes_at`.
+            // The answer of newer versions of ClickHouse Keeper. Older ones close the connection: see `closes_at`.
             Request::Write(WriteRequest::Create(Create {
                 kind: CreateKind::Container, ..
             })) if self.limits.keeper.is_some() => Err(ErrorCode::BadArguments),
