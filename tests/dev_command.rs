@@ -121,9 +121,9 @@ fn the_first_port_answers_for_as_long_as_a_member_runs() {
     signal(members[0].process, Signal::CONT);
     eventually("a answers", || answer(&first, "/status").contains("\"id\":\"a\",\"role\""));
     signal(members[0].process, Signal::KILL);
-    dev.line("a, which leads, is gone: ended by signal 9");
-    dev.line(" b leads, fencing token ");
-    assert!(answer(&first, "/leader").contains("\"leader\":{\"id\":\"b\""));
+    // On a busy machine its lease may have run out while it was stopped.
+    dev.line(" is gone: ended by signal 9");
+    eventually("b leads", || answer(&first, "/leader").contains("\"leader\":{\"id\":\"b\""));
     dev.signal(Signal::TERM);
     assert_eq!(dev.exit_code(), Some(0), "{:#?}", dev.seen);
 }
