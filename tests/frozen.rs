@@ -19,18 +19,26 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[test]
-fn t23_a_leader_that_was_frozen_answers_by_the_time_it_is_not_by_the_time_it_was() {
+#[tokio::test]
+async fn t23_a_leader_that_was_frozen_answers_by_the_time_it_is_not_by_the_time_it_was() {
     let clock = Clock::system();
     let boot = Moment(Duration::ZERO);
     for path in ["/is-leader", "/leader"] {
-        assert_eq!(answer(path, clock.now(), clock), StatusCode::OK, "{path} within the lease");
-        assert_eq!(answer(path, boot, clock), StatusCode::SERVICE_UNAVAILABLE, "{path} after it");
+        assert_eq!(
+            answer(path, clock.now(), clock).await,
+            StatusCode::OK,
+            "{path} within the lease"
+        );
+        assert_eq!(
+            answer(path, boot, clock).await,
+            StatusCode::SERVICE_UNAVAILABLE,
+            "{path} after it"
+        );
     }
 }
 
 /// What a member answers whose election has led at this moment and has not run since.
-fn answer(path: &str, frozen_at: Moment, clock: Clock) -> StatusCode {
+async fn answer(path: &str, frozen_at: Moment, clock: Clock) -> StatusCode {
     let (_publisher, front) = status::set_up(&leading_at(frozen_at), frozen_at);
     let names = ElectionNames {
         election: "/election".into(),
@@ -40,8 +48,7 @@ fn answer(path: &str, frozen_at: Moment, clock: Clock) -> StatusCode {
     let limits = http::ConnectionLimits::for_application(ByteBudget::of_mib(12));
     let service = http::services(front, clock, names, http::Authorization::Header, &limits).api;
     let request = Request::get(path).body(Body::empty()).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let Ok(answer) = runtime.block_on(service.call(request));
+    let Ok(answer) = service.call(request).await;
     answer.status()
 }
 

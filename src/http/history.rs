@@ -77,8 +77,8 @@ mod tests {
     use recipes::{Moment, SessionEvent};
     use std::time::Duration;
 
-    #[test]
-    fn another_members_term_does_not_end_when_this_one_leaves_the_queue() {
+    #[tokio::test]
+    async fn another_members_term_does_not_end_when_this_one_leaves_the_queue() {
         let mut scene = MemberFixture::new();
         scene.follows(4);
         scene.step(Event::Command(Command::Pause));
@@ -93,8 +93,8 @@ mod tests {
         assert_eq!(ended(&scene), [unknown_end, "6 lasts"], "it has ended meanwhile");
     }
 
-    #[test]
-    fn the_end_of_its_own_term_has_its_cause() {
+    #[tokio::test]
+    async fn the_end_of_its_own_term_has_its_cause() {
         let mut scene = MemberFixture::new();
         scene.leads(4);
         scene.step(Event::Command(Command::Resign));
@@ -103,8 +103,8 @@ mod tests {
         assert_eq!(ended(&scene), ["4 resigned", "5 session expired"]);
     }
 
-    #[test]
-    fn a_term_that_goes_on_after_a_restart_says_for_how_long_there_was_no_process() {
+    #[tokio::test]
+    async fn a_term_that_goes_on_after_a_restart_says_for_how_long_there_was_no_process() {
         let mut scene = MemberFixture::new();
         scene.leads(4);
         let mut recent_changes = RecentChanges::default();

@@ -25,7 +25,7 @@ use tempfile::TempDir;
 const REALM: &str = "TEST.BELLWETHER";
 
 /// The lifetime of a ticket.
-const LIFETIME: Duration = Duration::from_secs(30);
+const LIFETIME: Duration = Duration::from_secs(60);
 
 /// A KDC of the test's own, and the files of those who ask it.
 struct Kdc {

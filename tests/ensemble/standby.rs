@@ -58,7 +58,8 @@ fn only_the_leader_and_the_standby_write() {
         members.iter().zip(before).map(|(member, before)| renewals(member) - before).collect();
 
     assert!((2..=renewed[0]).contains(&renewed[1]), "{renewed:?}");
-    assert_eq!(renewed[2..], [0, 0, 0], "{renewed:?}");
+    // Once in six session timeouts, each of the others asks a quorum for the znode ahead.
+    assert!(renewed[2..].iter().all(|renewed| *renewed <= 1), "{renewed:?}");
     assert_eq!(observer.queue("/election", "leader_").len(), 5);
 }
 

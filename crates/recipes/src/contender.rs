@@ -14,6 +14,9 @@ use std::time::Duration;
 pub(crate) struct Contender {
     ticket: Ticket,
     state: ContenderState,
+    /// Members that a quorum says are gone. The connected server may have lost the transactions that ended them, and
+    /// list them for as long as it runs.
+    denied: Vec<Sequence>,
 }
 
 /// The state of a contender, from joining the queue to holding.
@@ -107,15 +110,14 @@ pub(crate) enum AfterHeadGone {
     /// The member with this sequence was right behind the gone head, so it is the head now: no member can have joined
     /// between them. The caller must read its znode.
     Read(Sequence),
-    /// The new head is not known. The caller must read the queue with the next heartbeat. A contender right behind the
-    /// gone head has no other ahead: it waits until its watch reports the same.
+    /// The new head is not known. The caller must read the queue with the next heartbeat.
     Unknown,
 }
 
 impl Contender {
     /// Creates a contender whose own znode has this ticket, and whose queue is not read yet.
     pub(crate) fn joined(ticket: Ticket) -> Self {
-        Self { ticket, state: ContenderState::Locating(None) }
+        Self { ticket, state: ContenderState::Locating(None), denied: vec![] }
     }
 
     pub(crate) fn ticket(&self) -> Ticket {
@@ -189,7 +191,7 @@ impl Contender {
     }
 
     /// Finds this contender's place in a listing of the queue.
-    pub(crate) fn on_queue_read(&mut self, queue: Queue) -> AfterQueueRead {
+    pub(crate) fn on_queue_read(&mut self, mut queue: Queue) -> AfterQueueRead {
         // The contenders that were known to be ahead, and the predecessor that is watched.
         let (known, watched) = match &self.state {
             ContenderState::Locating(known) => (known.as_ref(), None),
@@ -199,14 +201,15 @@ impl Contender {
                 return AfterQueueRead::Ignored;
             }
         };
+        self.denied.retain(|denied| queue.contains(*denied));
+        if !self.denied.is_empty() {
+            queue = queue.iter().filter(|sequence| !self.denied.contains(sequence)).collect();
+        }
         // Ignore znodes that sort before the known head: ZooKeeper assigns growing sequences, so they were created by
         // hand. If instead an earlier server did not show them, the caller finds that out and forgets the queue.
-        let queue = match known {
-            Some(known) => {
-                queue.iter().filter(|sequence| known.head.allows_first(*sequence)).collect()
-            }
-            None => queue,
-        };
+        if let Some(known) = known {
+            queue = queue.iter().filter(|sequence| known.head.allows_first(*sequence)).collect();
+        }
         match queue.place_of(self.ticket.sequence) {
             QueuePlace::First => AfterQueueRead::First,
             QueuePlace::Missing => AfterQueueRead::Missing,
@@ -248,6 +251,11 @@ impl Contender {
             ahead.head_token = Some(read.token);
         }
         true
+    }
+
+    /// Notes that a quorum says that the predecessor is gone, so that the next listing is read without it.
+    pub(crate) fn predecessor_denied(&mut self, predecessor: Sequence) {
+        self.denied.push(predecessor);
     }
 
     /// Handles the disappearance of the znode with the sequence `gone`. The token is that of the watched znode with

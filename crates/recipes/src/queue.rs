@@ -60,6 +60,10 @@ impl Queue {
         self.0.is_empty()
     }
 
+    pub(crate) fn contains(&self, member: Sequence) -> bool {
+        self.0.binary_search(&member).is_ok()
+    }
+
     /// Returns the member right behind `member`; `None` if there is none or `member` is not in the queue.
     pub(crate) fn behind(&self, member: Sequence) -> Option<Sequence> {
         let index = self.0.binary_search(&member).ok()?;

@@ -148,7 +148,7 @@ impl LeasedSession {
         sent_at: Moment,
         now: Moment,
     ) -> Option<Self> {
-        // It is not known since when a shorter timeout applies, so `known_until` may be too late.
+        // A shorter timeout may have applied for some time, so `known_until` may be too late.
         let known_until = if timeout >= record.timeout { record.known_until } else { None };
         let opened = Self::opened(policy, record.session, timeout.min(record.timeout), sent_at)?;
         Some(Self { history: HeartbeatHistory::taken_over(known_until, sent_at, now), ..opened })

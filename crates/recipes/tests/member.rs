@@ -1185,6 +1185,36 @@ fn a_predecessor_that_a_quorum_denies_is_gone() {
     let head = ticket(2).sequence;
     let reads = third.step(at(900), Event::HeadGone { head, sent_at: at(900) });
     assert_eq!(reads, [Action::ReadQueue]);
+    // The server at hand lists it still, and the one ahead of it, which is gone as well.
+    let watches = third.step(at(900), queue(&[1, 2, 3]));
+    assert!(watches.contains(&Action::WatchPredecessor(ticket(1).sequence)), "{watches:?}");
+    let head = ticket(1).sequence;
+    let claims = third.step(at(1_800), Event::HeadGone { head, sent_at: at(900) });
+    assert!(matches!(claims[..], [Action::Claim { .. }]), "{claims:?}");
+}
+
+/// That no server shows the head does not prove that it is gone: another server may list it.
+#[test]
+fn a_head_that_no_server_shows_is_listed_again() {
+    let mut standby = standby();
+    let head = ticket(1).sequence;
+    standby.step(at(900), Event::HeadGone { head, sent_at: at(900) });
+    let owner = ClaimOwner::NotShown;
+    standby.step(at(900), Event::ClaimRefused { holder: owner, sent_at: at(900) });
+    let watches = standby.step(at(900), queue(&[1, 2]));
+    assert!(watches.contains(&Action::WatchPredecessor(head)), "{watches:?}");
+}
+
+/// Its znode is gone while its heartbeat is under way, which then is never answered.
+#[test]
+fn a_member_that_a_listing_does_not_show_forgets_its_heartbeat() {
+    let mut third = follower(&[1, 2, 3]);
+    assert_eq!(third.wake_at(), None, "its heartbeat reads the head");
+    third.step(at(100), gone(2));
+    assert!(matches!(third.step(at(100), queue(&[1]))[..], [Action::Join(_)]));
+    third.step(at(100), Event::Joined(ticket(4)));
+    let renews = third.step(at(100), queue(&[1, 4]));
+    assert!(renews.contains(&renew(Some(1), at(100))), "{renews:?}");
 }
 
 /// The predecessor announced the leader that has left, and is gone as well.

@@ -174,6 +174,8 @@ impl ElectionSession {
             Action::Join(data) => {
                 // The state was published for the previous znode. `own_state` publishes it again for the new one.
                 (self.state, self.own_znode.ticket) = (OwnState::default(), None);
+                // The former target may be ahead of the new znode.
+                self.target = None;
                 let data = match self.znodes.family() {
                     None => self.encode(&data),
                     // In an election that is shared with another client, a contender's znode has only its id.

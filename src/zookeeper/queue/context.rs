@@ -90,6 +90,12 @@ impl Context {
         Self { request_permits: Some(request_permits), is_lock_or_barrier: true, ..self }
     }
 
+    /// Returns true if every leader of this queue owns its claim, so that a quorum refuses a second leader. The leaders of
+    /// another client make no claims.
+    pub(super) fn all_leaders_claim(&self) -> bool {
+        !self.is_lock_or_barrier && !self.settings.is_shared()
+    }
+
     pub(super) fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().expect("no panic while it is held")
     }
@@ -185,9 +191,7 @@ impl Context {
     async fn backoff(&self, error: Error, refused: &mut RequestRefusal<'_>) {
         if !is_server_answer(&error) {
             debug!(%error, "no answer");
-            // Only an operator can make a path less crowded.
-            let delay = if self.state().is_crowded { REFUSED_DELAY } else { RETRY_DELAY };
-            return tokio::time::sleep(delay).await;
+            return tokio::time::sleep(retry_delay(&error)).await;
         }
         let connection = self.session.connection().await;
         let root = &self.settings.root;
@@ -316,6 +320,15 @@ impl Drop for RequestRefusal<'_> {
             }
             is_ours
         });
+    }
+}
+
+/// Returns the delay before a request that failed with this error is sent again. It is longer if there are too many znodes
+/// below the path, which only an operator can change.
+pub(super) fn retry_delay(error: &Error) -> Duration {
+    match error {
+        Error::UnexpectedError(_) => REFUSED_DELAY,
+        _ => RETRY_DELAY,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Joins the queue: creates our znode, and never sends a second create before the outcome of the first is known.
 
-use super::context::{Context, REFUSED_DELAY, RETRY_DELAY, leave_if_znode_missing};
+use super::context::{Context, REFUSED_DELAY, RETRY_DELAY, leave_if_znode_missing, retry_delay};
 use super::list::{queue_names, sequences};
 use super::name_taken::NameTaken;
 use super::read::stats;
@@ -59,13 +59,14 @@ pub(in crate::zookeeper) async fn join(
                 Err(error) => {
                     debug!(%error, "cannot tell whether the znode was created");
                     drop(permit);
-                    sleep(RETRY_DELAY).await;
+                    sleep(retry_delay(&error)).await;
                 }
             }
             continue;
         }
-        if !may_join(context, &connection).await {
-            sleep(RETRY_DELAY).await;
+        if let Err(delay) = may_join(context, &connection).await {
+            drop(permit);
+            sleep(delay).await;
             continue;
         }
         let name_start = context.settings.znodes.name_start(session_of(&connection));
@@ -104,27 +105,27 @@ pub(in crate::zookeeper) async fn join(
     }
 }
 
-/// Returns false if foreign contenders keep us out of the queue, or if it cannot be found out whether they do. This is
-/// checked before the create, because the mere existence of our znode could make their client fail.
-async fn may_join(context: &Context, connection: &Connection) -> bool {
+/// Fails if foreign contenders keep us out of the queue, or if it cannot be found out whether they do. The error is the delay
+/// before this is checked again. It is checked before the create, because the mere existence of our znode could make their
+/// client fail.
+async fn may_join(context: &Context, connection: &Connection) -> Result<(), Duration> {
     if !context.settings.is_shared() {
-        return true;
+        return Ok(());
     }
     let names = match queue_names(context, connection).await {
         Ok(names) => names,
         Err(Error::NoNode) => vec![],
         Err(error) if is_server_answer(&error) => {
             context.report_refusal(connection, &context.settings.root, &error).await;
-            sleep(REFUSED_DELAY).await;
-            return false;
+            return Err(REFUSED_DELAY);
         }
         Err(error) => {
             debug!(%error, "cannot tell whether foreign contenders are in the path");
-            return false;
+            return Err(retry_delay(&error));
         }
     };
     foreign::check_names(context, &names).await;
-    context.state().must_stay_out != Some(true)
+    if context.state().must_stay_out == Some(true) { Err(RETRY_DELAY) } else { Ok(()) }
 }
 
 /// Returns the znode that the previous process created in this session; `None` if this session has none, or no longer.

@@ -175,7 +175,8 @@ pub(super) async fn queue_names_and_index(
     Ok((names, stat.pzxid.cast_unsigned()))
 }
 
-/// Returns the numbers of all names that are like a member's, except the znodes that are known not to be ephemeral. Also remembers the names, from which paths are made later.
+/// Returns the numbers of all names that are like a member's, except the znodes that are known not to be ephemeral. Also
+/// remembers the names, from which paths are made later.
 pub(super) fn sequences(context: &Context, names: &[String]) -> BTreeSet<Sequence> {
     let settings = &context.settings;
     settings.znodes.remember_all(names);

@@ -43,10 +43,11 @@ pub(super) async fn read(context: &Context, member: Sequence, sent_at: Moment) {
             return read;
         }
         match leave_if_znode_missing(&connection, &path).await {
-            Ok(true) => Err(Error::Timeout),
             Err(error) if !is_server_answer(&error) => Err(error),
-            // The znode is gone, or no other server can be asked, so the answer of this one has to do.
-            Ok(false) | Err(_) => Err(Error::NoNode),
+            Err(_) => Err(Error::NoNode),
+            // No other server can be asked, so the answer of this one has to do.
+            Ok(false) if context.all_leaders_claim() => Err(Error::NoNode),
+            Ok(_) => Err(Error::Timeout),
         }
     });
     let event = match read.await {

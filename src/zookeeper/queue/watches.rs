@@ -346,11 +346,11 @@ async fn read_and_watch(
         }
     }
     match leave_if_znode_missing(connection, path).await? {
-        // There may be no other server. In an election, the wrong event that the znode is gone is safe, because a quorum
-        // would refuse the claim of a second leader.
-        false if !context.is_lock_or_barrier => Ok(WatchRead::NotShown),
-        // Read again, from another server if this one was left. A lock has no claim that would exclude a second holder, so
-        // it waits until the server and a quorum agree.
+        // There may be no other server. The wrong event that the znode is gone is safe, because a quorum would refuse the
+        // claim of a second leader.
+        false if context.all_leaders_claim() => Ok(WatchRead::NotShown),
+        // Read again, from another server if this one was left. Without a claim that would exclude a second holder, wait
+        // until the server and a quorum agree.
         _ => Err(Error::Timeout),
     }
 }

@@ -52,8 +52,18 @@ struct OwnZnode {
 enum RenewalCheck {
     Nothing,
     Claim,
-    /// A znode ahead of ours. The moment is the time of the member's request.
-    Ahead(Sequence, Moment),
+    /// A znode ahead of ours.
+    Ahead(Sequence),
+}
+
+/// The servers' answer to a renewal. A transaction that fails because of the other znode proves nothing about our own.
+enum RenewalAnswer {
+    /// Our znode exists, with this version of its data, and so does the other znode, if one was checked.
+    Committed { version: i32 },
+    /// The transaction failed, because the other znode is gone.
+    OtherGone,
+    /// The transaction failed, because the servers refused to check the other znode.
+    OtherRefused,
 }
 
 /// Carries out the writes one after the other: no write is sent before the outcome of the previous one is known.
@@ -122,33 +132,40 @@ impl OwnZnode {
         let also_checked = match ahead {
             // After a claim this member leads, so no znode ahead is to be checked.
             _ if self.is_claimed => RenewalCheck::Claim,
-            Some(ahead) => RenewalCheck::Ahead(ahead, sent_at),
+            Some(ahead) => RenewalCheck::Ahead(ahead),
             None => RenewalCheck::Nothing,
         };
-        let mut version = check(context, self.ticket, also_checked).await?;
-        if version.is_none() && self.is_claimed {
+        let mut answer = check(context, self.ticket, also_checked).await?;
+        let is_other_gone = matches!(answer, RenewalAnswer::OtherGone);
+        if is_other_gone && self.is_claimed {
             // Without our claim, a quorum would commit the claim of another member, so this member must not lead.
             self.is_claimed = false;
             warn!("{} is gone: a client has deleted it", context.claim_path());
             return Ok(QueueEvent::ClaimRefused { claim: OtherClaim::OursDeleted, sent_at });
         }
-        if version.is_none() {
-            // The check of the znode ahead failed. If that znode is gone, its disappearance is reported by itself. A failed
-            // transaction proves nothing about our own znode, so check that alone.
-            version = check(context, self.ticket, RenewalCheck::Nothing).await?;
+        if !matches!(answer, RenewalAnswer::Committed { .. }) {
+            answer = check(context, self.ticket, RenewalCheck::Nothing).await?;
         }
-        let version = version.expect("a check of our znode alone has a version");
+        let RenewalAnswer::Committed { version } = answer else {
+            unreachable!("only our own znode was checked")
+        };
         if context.settings.is_shared() {
             self.note_version(context, version);
-            return Ok(QueueEvent::Committed { sent_at });
-        }
-        if let Some(last) = &mut self.last
+        } else if let Some(last) = &mut self.last
             && last.version != version
         {
             warn!("another client wrote into our znode: writing our announcement again");
             last.version = set_data(context, self.ticket, &last.data).await?.version;
         }
-        Ok(QueueEvent::Committed { sent_at })
+        let committed = QueueEvent::Committed { sent_at };
+        match ahead {
+            Some(member) if is_other_gone => {
+                // The commit comes first, because it is the answer to the heartbeat.
+                context.send_event(committed);
+                Ok(QueueEvent::MemberGone { member, sent_at })
+            }
+            _ => Ok(committed),
+        }
     }
 
     /// Warns if another client has written to our znode since the last renewal. The data of that client stays, because each
@@ -198,18 +215,17 @@ pub(in crate::zookeeper) async fn still_ours(
 }
 
 /// Checks through a quorum, in one transaction, that our znode and the one in `also_checked` exist. A stat that is sent
-/// right behind the transaction confirms that the znode at our path is still ours. Returns the version of our znode's data;
-/// `None` if the transaction failed because the other znode is gone, or because we may not check the one ahead.
+/// right behind the transaction confirms that the znode at our path is still ours.
 async fn check(
     context: &Context,
     ticket: Ticket,
     also_checked: RenewalCheck,
-) -> Result<Option<i32>, ZnodeLost> {
+) -> Result<RenewalAnswer, ZnodeLost> {
     let path = context.path(ticket.sequence);
     let other_path = match also_checked {
         RenewalCheck::Nothing => None,
         RenewalCheck::Claim => Some(context.claim_path()),
-        RenewalCheck::Ahead(ahead, _) => Some(context.path(ahead)),
+        RenewalCheck::Ahead(ahead) => Some(context.path(ahead)),
     };
     let checked = context.retry_until_answered(async |connection| {
         let renewal = async {
@@ -227,21 +243,23 @@ async fn check(
                 (TransactionResult::Done(_), _) => {}
                 // The check of our own path failed.
                 (TransactionResult::Failed { at: 0, error }, _) => return Err(error),
-                (TransactionResult::Failed { error, .. }, RenewalCheck::Ahead(ahead, sent_at)) => {
-                    if error == Error::NoNode {
+                (TransactionResult::Failed { error: Error::NoNode, .. }, also_checked) => {
+                    if let RenewalCheck::Ahead(ahead) = also_checked {
                         leave_if_znode_shown(&connection, &context.path(ahead)).await?;
-                        context.send_event(QueueEvent::MemberGone { member: ahead, sent_at });
                     }
-                    return Ok(None);
+                    return Ok(RenewalAnswer::OtherGone);
                 }
-                // The claim is gone.
-                (TransactionResult::Failed { error: Error::NoNode, .. }, _) => return Ok(None),
-                // The claim was checked, and any other error does not prove that it is gone: a client may have revoked our
+                (TransactionResult::Failed { .. }, RenewalCheck::Ahead(_)) => {
+                    return Ok(RenewalAnswer::OtherRefused);
+                }
+                // The claim was checked, and this error does not prove that it is gone: a client may have revoked our
                 // permission to read it.
                 (TransactionResult::Failed { error, .. }, _) => return Err(error),
             }
             match stat? {
-                Some(stat) if is_ours(&stat, ticket, &connection) => Ok(Some(stat.version)),
+                Some(stat) if is_ours(&stat, ticket, &connection) => {
+                    Ok(RenewalAnswer::Committed { version: stat.version })
+                }
                 Some(_) => Err(Error::NoNode),
                 None => Err(context.confirm_own_znode_missing(&connection, &path).await),
             }

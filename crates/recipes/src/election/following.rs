@@ -109,7 +109,13 @@ impl Member {
             session.answered(sent_at, now);
         }
         let Some((session, queue)) = self.phase.in_queue_mut() else { return };
-        if queue.contender.predecessors().is_some_and(|ahead| ahead.predecessor == gone) {
+        if let Some(ahead) = queue.contender.predecessors()
+            && ahead.predecessor == gone
+        {
+            // Only a quorum denies a predecessor that is not the head. Of the head, it may be that no server shows it.
+            if !ahead.predecessor_is_head() {
+                queue.contender.predecessor_denied(gone);
+            }
             return self.on_predecessor_gone(gone, None, now);
         }
         if queue.relayed.is_some_and(|(leader, _)| leader.sequence == gone) {

@@ -190,6 +190,7 @@ impl Member {
             // The own znode is gone, as in `on_ticket_lost`.
             AfterQueueRead::Missing if queue.may_own_claim => self.rejoin(),
             AfterQueueRead::Missing => {
+                session.forget_heartbeat();
                 let session = *session;
                 self.join(session);
             }

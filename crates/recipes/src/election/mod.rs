@@ -62,8 +62,9 @@ pub enum Event {
     PredecessorGone { predecessor: Sequence, token: Option<FencingToken> },
     /// The answer to [`Action::ReadHead`], which was sent at `sent_at`: the znode exists, with this announcement.
     HeadRead { head: Ticket, announcement: Option<Announcement>, sent_at: Moment },
-    /// The answer to [`Action::ReadHead`], which was sent at `sent_at`: no member's znode has this sequence. Also
-    /// reported for the znode ahead of an [`Action::Renew`] if a quorum says that it is gone.
+    /// The answer to [`Action::ReadHead`], which was sent at `sent_at`: no member's znode has this sequence, or no
+    /// server that was reached shows that znode. Also reported for the znode ahead of an [`Action::Renew`] if a quorum
+    /// says that it is gone.
     HeadGone { head: Sequence, sent_at: Moment },
     /// With `keep_out`, the path has foreign contenders: their client sorts the queue by another rule than members do.
     /// A member must stay out of the queue until they are gone, since each rule would have its own leader. Without

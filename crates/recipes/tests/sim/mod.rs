@@ -1320,12 +1320,16 @@ impl World {
         {
             self.members[i].replies.push_back(Reply::Notice(Event::TicketLost(ticket)));
         }
-        if let Ask::Do(Action::Renew { ahead: Some(head), sent_at }) = request.ask
-            && !self.server.tickets.contains_key(&head)
-        {
-            self.members[i].replies.push_back(Reply::Notice(Event::HeadGone { head, sent_at }));
-        }
         let Some(event) = event else { return };
+        let denied = match request.ask {
+            Ask::Do(Action::Renew { ahead: Some(head), sent_at })
+                if matches!(event, Event::Committed { .. })
+                    && !self.server.tickets.contains_key(&head) =>
+            {
+                Some(Event::HeadGone { head, sent_at })
+            }
+            _ => None,
+        };
         let watched = self.members[i].watching.map(|watched| watched.sequence);
         let own = self.members[i].core.standing().ticket().map(|ticket| ticket.sequence);
         let read = match event {
@@ -1338,7 +1342,7 @@ impl World {
             .filter(|it| read == watched || Some(it.target) == own)
             .map(|it| Event::OfferRead(*it));
         self.members[i].replies.push_back(Reply::To(request, event, self.now));
-        self.members[i].replies.extend(named.map(Reply::Notice));
+        self.members[i].replies.extend(named.or(denied).map(Reply::Notice));
     }
 
     fn take_over(
