@@ -27,6 +27,7 @@ pub(super) enum Phase {
 }
 
 /// The stage of a member that has a session, from being kept out to being in the queue.
+#[expect(clippy::large_enum_variant, reason = "a member is in the queue nearly all its life")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Stage {
     /// Out of the queue because the path has foreign contenders, whose client sorts the queue by another rule. The
