@@ -236,11 +236,11 @@ mod tests {
         let path = format!("/leader?index={index}&wait=1m");
         let service = scene.service.clone();
         let mut waiting = pin!(ask(&service, &path));
+        // Let the task that passes changes on begin to wait.
+        tokio::task::yield_now().await;
         let woken = Arc::<Woken>::default();
         let waker = Waker::from(woken.clone());
         assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-        // Let the task that passes changes on begin to wait.
-        tokio::task::yield_now().await;
         scene.loses(4);
         assert!(!woken.0.load(Ordering::Relaxed));
         assert!(waiting.await.status().is_server_error(), "it is answered: no leader is known");
