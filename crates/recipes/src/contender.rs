@@ -307,15 +307,14 @@ impl Contender {
         true
     }
 
-    /// Handles the disappearance of the znode with the sequence `gone`, if it is the head that this contender knows.
+    /// Handles the disappearance of the znode with the sequence `gone`, if it is the head that this contender knows. It is
+    /// not the predecessor's: of that, [`Self::on_predecessor_gone`] is told.
     pub(crate) fn on_head_gone(&mut self, gone: Sequence) -> AfterHeadGone {
-        let own = self.ticket.sequence;
         let ContenderState::Behind(ahead) = &mut self.state else { return AfterHeadGone::Ignored };
         if ahead.head != Head::Present(gone) {
             return AfterHeadGone::Ignored;
         }
-        let next = ahead.queue.behind(gone).filter(|next| *next < own);
-        match next {
+        match ahead.queue.behind(gone) {
             // Try the next member only if the gone head was read while it existed. If it was gone before, many members
             // may have died at once, and one reading of the queue replaces the attempts to read one after the other.
             Some(next) if ahead.head_token.is_some() => {

@@ -146,7 +146,6 @@ impl Member {
         if queue.contender.is_first() || queue.may_own_claim {
             return self.rejoin();
         }
-        session.forget_heartbeat();
         let session = *session;
         self.join(session);
     }
@@ -190,7 +189,6 @@ impl Member {
             // The own znode is gone, as in `on_ticket_lost`.
             AfterQueueRead::Missing if queue.may_own_claim => self.rejoin(),
             AfterQueueRead::Missing => {
-                session.forget_heartbeat();
                 let session = *session;
                 self.join(session);
             }
@@ -219,8 +217,9 @@ impl Member {
         }
     }
 
-    /// Creates the own znode, without an announcement.
-    pub(super) fn join(&mut self, session: LeasedSession) {
+    /// Creates the own znode, without an announcement. A heartbeat that checks an earlier znode may never be answered.
+    pub(super) fn join(&mut self, mut session: LeasedSession) {
+        session.forget_heartbeat();
         let profile = self.profile.clone();
         let priority = self.priority;
         let data = ZnodeData { priority, ..ZnodeData::of(profile.clone()) };
