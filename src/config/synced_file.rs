@@ -23,7 +23,7 @@ pub struct SyncedFileKeys {
     pub then: Option<HookKeys>,
 }
 
-/// A value of the shared configuration that is written to a file, parsed and checked.
+/// A `[[config]]` table, parsed and checked: which value of the shared configuration to write to which file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyncedFileConfig {
     /// The name of the value.
@@ -37,11 +37,11 @@ pub struct SyncedFileConfig {
 impl SyncedFileConfig {
     /// Parses all `[[config]]` tables. Adds the errors of invalid ones to `errors`.
     pub(super) fn all(
-        written: &[SyncedFileKeys],
+        tables: &[SyncedFileKeys],
         pod: &PodEnvironment,
         errors: &mut Vec<ConfigError>,
     ) -> Vec<Self> {
-        parse_tables("config", written, errors, |keys| Self::new(keys, pod))
+        parse_tables("config", tables, errors, |keys| Self::new(keys, pod))
     }
 
     fn new(keys: &SyncedFileKeys, pod: &PodEnvironment) -> Result<Self, ConfigError> {

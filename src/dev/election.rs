@@ -18,7 +18,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
-use tokio::signal::unix::{Signal as Deaths, SignalKind, signal};
+use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tracing::Level;
@@ -43,7 +43,7 @@ pub(super) struct LocalElection {
     front_target: watch::Sender<Option<u16>>,
     timeline: Timeline,
     /// SIGCHLD: a member has ended.
-    deaths: Deaths,
+    deaths: SignalStream,
     /// The output of background tasks, to be printed.
     outputs: UnboundedReceiver<TaskOutput>,
     /// Cloned for each background task, because tasks cannot print by themselves.
@@ -289,7 +289,7 @@ impl LocalElection {
     async fn remove_ended(&mut self) -> anyhow::Result<()> {
         let mut ended: Vec<_> = self.members.extract_if(.., |member| !member.is_alive()).collect();
         for member in &mut ended {
-            let how = member.end(&mut self.deaths).await;
+            let how = member.wait_for_end(&mut self.deaths).await;
             if let Some(following) = &member.following {
                 following.abort();
             }

@@ -10,8 +10,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 pub(super) const HELP: &str = "\
 keys: k  kill the leader              a  add a member
-      f  freeze it, or let it go on   h  this help
-      r  have it resign               q  quit, as does Ctrl-C";
+      f  freeze or resume the leader  h  this help
+      r  have the leader resign       q  quit, as does Ctrl-C";
 
 /// A key that the user presses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

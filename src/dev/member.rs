@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 use std::{env, io};
-use tokio::signal::unix::Signal as Deaths;
+use tokio::signal::unix::Signal as SignalStream;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
@@ -26,7 +26,7 @@ const PORT_ATTEMPTS: u16 = 100;
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time between two requests that ask whether a new member is in the queue.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The result of [`MemberProcess::end`] for a member that cannot listen at its port.
+/// The description, by [`MemberProcess::wait_for_end`], of the end of a member that cannot listen at its port.
 const CANNOT_LISTEN: &str = "exit code 1";
 /// How many lines of the log to print if a member could not start.
 const LAST_LINES: usize = 8;
@@ -62,7 +62,7 @@ impl MemberProcess {
         id: &str,
         ports: &mut Ports,
         settings: &MemberSettings<'_>,
-        deaths: &mut Deaths,
+        deaths: &mut SignalStream,
     ) -> anyhow::Result<Self> {
         let log = settings.logs.join(format!("{id}.log"));
         for _ in 0..PORT_ATTEMPTS {
@@ -120,7 +120,7 @@ impl MemberProcess {
     async fn wait_until_queued(
         &mut self,
         settings: &MemberSettings<'_>,
-        deaths: &mut Deaths,
+        deaths: &mut SignalStream,
     ) -> Result<(), String> {
         let sidecar = sidecar_at(self.port);
         let limit = settings.clock.now().after(JOIN_TIMEOUT);
@@ -138,7 +138,7 @@ impl MemberProcess {
             }
             sleep(POLL_INTERVAL).await;
         }
-        Err(self.end(deaths).await)
+        Err(self.wait_for_end(deaths).await)
     }
 
     pub(super) fn pid(&self) -> i32 {
@@ -155,7 +155,7 @@ impl MemberProcess {
     }
 
     /// Waits until the member has ended, and describes how, for example `exit code 1`.
-    pub(super) async fn end(&mut self, deaths: &mut Deaths) -> String {
+    pub(super) async fn wait_for_end(&mut self, deaths: &mut SignalStream) -> String {
         match self.child.wait(deaths).await {
             Ok(()) => "exit code 0".to_owned(),
             Err(how) => how,

@@ -177,8 +177,7 @@ async fn accept_all(
         let connection = graceful.watch(http.serve_connection(TokioIo::new(client), handler));
         tokio::spawn(async move {
             tokio::select! {
-                // Poll `closed` first. Otherwise `connection` could read a request, and `closed` then close the connection
-                // without an answer.
+                // Poll `closed` first: otherwise a request could be read, and then dropped without an answer.
                 biased;
                 () = slot.closed() => debug!("a connection was closed for another one"),
                 ended = connection => if let Err(error) = ended {

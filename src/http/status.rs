@@ -26,7 +26,7 @@ pub(super) async fn status(State(app): State<AppState>, _: Query<NoQuery>) -> Js
         sequence: ticket.map(|ticket| ticket.sequence.number()),
         token: ticket.map(|ticket| ticket.token.0),
         predecessor: standing.predecessor().map(|predecessor| znodes.name(predecessor)),
-        standby: standing.standby_is_ready(verdict.now).map(|ready| Standby { ready }),
+        standby: standing.standby_readiness(verdict.now).map(|ready| Standby { ready }),
         leader: verdict.leader().map(|leader| app.leader(leader)),
         valid_for_ms: verdict.valid_for_ms(),
         priority: standing.priority().number(),

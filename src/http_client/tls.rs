@@ -37,7 +37,7 @@ impl<'a> TlsClient<'a> {
 }
 
 /// Returns a configuration that trusts the CAs in the file `ca`. The file is read for each connection, so that it can be
-/// replaced while the process runs. The error is a phrase about the file.
+/// replaced while the process runs. The error continues a sentence that begins with the file's path.
 fn client_config(ca: &Path) -> Result<ClientConfig, String> {
     let text = files::read(ca, Size::Certificates)?;
     let mut roots = RootCertStore::empty();

@@ -12,7 +12,7 @@ use std::io;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::signal::unix::Signal as Deaths;
+use tokio::signal::unix::Signal as SignalStream;
 use tokio::sync::oneshot;
 
 /// The children of this process, by process id.
@@ -153,7 +153,7 @@ impl Child {
     ///
     /// # Errors
     /// The child did not end with exit code 0.
-    pub async fn wait(&mut self, deaths: &mut Deaths) -> Result<(), String> {
+    pub async fn wait(&mut self, deaths: &mut SignalStream) -> Result<(), String> {
         let status = loop {
             tokio::select! {
                 status = &mut self.exit_status => break status.ok(),
@@ -173,7 +173,7 @@ impl Child {
 
     /// Kills the child and its process group, and waits for the child's death. Does nothing if the child has ended,
     /// because its process id may have been reused.
-    pub async fn kill(&mut self, deaths: &mut Deaths) {
+    pub async fn kill(&mut self, deaths: &mut SignalStream) {
         {
             // While the lock is held, the child is not reaped, so its process id is not reused.
             let registry = registry();

@@ -216,31 +216,34 @@ async fn read_all(
     names: Vec<String>,
 ) -> Result<Vec<Znode>, Error> {
     let paths: Vec<_> = names.iter().map(|name| format!("{root}/{name}")).collect();
-    let read = stats_and_short_data(connection, &paths).await?;
+    let stats_and_requests = stats_and_short_data(connection, &paths).await?;
     let mut znodes = vec![];
-    for (name, (stat, data)) in names.into_iter().zip(read) {
+    for (name, (stat, data_request)) in names.into_iter().zip(stats_and_requests) {
+        // The znode does not exist any longer.
+        let Some(stat) = stat else { continue };
         let sequence = naming.sequence(&name);
-        let read = match data {
+        let answer = match data_request {
             Some(request) => connection.request(request).await.map(|(data, _)| data),
-            // The data is too long for a member's, or the znode does not exist: then it is left out below.
+            // The data is too long for a member's: list the znode without it.
             None => Ok(vec![]),
         };
-        let data = match read {
+        let data = match answer {
+            // The znode is not in the queue: list it without its data.
             Err(Error::NoAuth) if sequence.is_none() => vec![],
             // The znode was deleted meanwhile.
             Err(Error::NoNode) => continue,
-            read => read?,
+            answer => answer?,
         };
-        let Some(stat) = stat else { continue };
         let member = match (naming.family(), sequence) {
-            // In an election that is shared with another client, members also write only their id, as that client's
-            // contenders do.
+            // In an election that is shared with another client, our members write only their id, as that client's
+            // contenders do. The name is noted because the znode's path is made from it later.
             (Some(_), Some(sequence)) => {
                 naming.remember(&name);
                 Some(contender(&data, Ticket { sequence, token: token(&stat) }, naming))
             }
             _ => decode(&data, naming),
         };
+        // An ephemeral znode with a name such as those of another client's contenders: note the family of clients.
         let foreign = foreign_name(&name, naming).filter(|_| owner(&stat).is_some());
         let foreign = foreign.map(|(family, _)| family);
         znodes.push(Znode { foreign, ..znode(name, &stat, sequence, member) });

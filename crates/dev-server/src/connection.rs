@@ -34,7 +34,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite>(
 ) {
     let (mut reader, mut writer) = tokio::io::split(stream);
     let all_are_sent = tokio::select! {
-        () = outbox.wait_until_dropped() => false,
+        () = outbox.wait_for_abort() => false,
         () = receive(&mut reader, &shared, id, &outbox) => false,
         sent = send(&mut writer, &outbox) => sent.is_ok(),
     };
@@ -47,7 +47,8 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite>(
     }
 }
 
-/// Reads and handles frames, each completely before the next, until the connection is to be closed.
+/// Reads and handles frames, each completely before the next, until the client has closed the connection. Once the outbox has
+/// ended, reads no more, and returns only after a delay, so that [`send`] can first send the last frames.
 async fn receive(
     reader: &mut (impl AsyncRead + Unpin),
     shared: &ServerHandle,
@@ -86,7 +87,6 @@ async fn receive(
             }
         }
     }
-    // Meanwhile, `send` sends the remaining frames. When it is done, `serve` no longer waits for this function.
     sleep(LAST_FRAMES_TIMEOUT).await;
 }
 

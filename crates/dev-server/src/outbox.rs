@@ -21,8 +21,8 @@ pub(crate) struct Outbox {
     filled: Notify,
     /// Wakes [`Outbox::wait_for_room`].
     emptied: Notify,
-    /// Wakes [`Outbox::wait_until_dropped`].
-    dropped: Notify,
+    /// Wakes [`Outbox::wait_for_abort`].
+    aborted: Notify,
 }
 
 /// The frames of an outbox, and their total length in bytes.
@@ -45,7 +45,7 @@ impl Outbox {
         }
         if queue.bytes >= OVERFULL {
             drop(queue);
-            self.drop_all();
+            self.abort();
             return false;
         }
         queue.bytes += frame.len();
@@ -63,12 +63,12 @@ impl Outbox {
 
     /// Closes the connection at once, and discards the waiting frames. Need not wake [`next`](Self::next) and
     /// [`wait_for_room`](Self::wait_for_room): the task of the connection abandons them when it is woken to close.
-    pub(crate) fn drop_all(&self) {
+    pub(crate) fn abort(&self) {
         let mut queue = self.queue();
         queue.has_ended = true;
         queue.frames.clear();
         queue.bytes = 0;
-        self.dropped.notify_one();
+        self.aborted.notify_one();
     }
 
     /// Waits for the next frame to send. Returns `None` once the outbox has ended and is empty. Only one task may wait.
@@ -103,8 +103,8 @@ impl Outbox {
     }
 
     /// Waits until the connection is to be closed at once. Only one task may wait.
-    pub(crate) async fn wait_until_dropped(&self) {
-        self.dropped.notified().await;
+    pub(crate) async fn wait_for_abort(&self) {
+        self.aborted.notified().await;
     }
 
     fn queue(&self) -> MutexGuard<'_, FrameQueue> {
@@ -132,7 +132,7 @@ mod tests {
         let outbox = Outbox::default();
         let pushed = (0..100).take_while(|_| outbox.push(vec![0; FULL])).count();
         assert_eq!(pushed, 16);
-        outbox.wait_until_dropped().await;
+        outbox.wait_for_abort().await;
         assert_eq!(outbox.next().await, None);
     }
 

@@ -99,7 +99,7 @@ impl ServerHandle {
                     }
                 }
                 Output::Close => outbox.finish(),
-                Output::Drop => outbox.drop_all(),
+                Output::Drop => outbox.abort(),
             }
         }
         result

@@ -19,6 +19,8 @@ pub(crate) struct LeasedSession {
     policy: LeasePolicy,
     history: HeartbeatHistory,
     heartbeat: Heartbeat,
+    /// The turn of the last call of [`Self::is_first_poll_of_turn`].
+    polled_in: Option<u128>,
     lease: Option<Lease>,
 }
 
@@ -115,7 +117,7 @@ impl LeasedSession {
         policy.lease_duration(timeout, HeartbeatInterval::Normal)?;
         let history = HeartbeatHistory::begun(sent_at);
         let heartbeat = Heartbeat::Answered(sent_at);
-        Some(Self { id, timeout, policy, history, heartbeat, lease: None })
+        Some(Self { id, timeout, policy, history, heartbeat, polled_in: None, lease: None })
     }
 
     /// Continues the session over a new connection, which was requested at `sent_at` and granted at `now`. Returns
@@ -252,11 +254,20 @@ impl LeasedSession {
         self.history.is_unbroken(now, &self.policy.margins)
     }
 
-    /// Returns true if a member that waits has to ask a quorum, with the heartbeat sent now, whether the nearest znode
-    /// ahead still exists. That is due about once in six session timeouts.
-    pub(crate) fn is_check_due(&self, ticket: Sequence, now: Moment) -> bool {
+    /// Returns true if the heartbeat sent now is the first of a turn of six session timeouts. Then a lock or barrier that
+    /// waits asks a quorum whether the nearest znode ahead still exists.
+    pub(crate) fn is_first_of_turn(&self, seed: Sequence, now: Moment) -> bool {
         let (Heartbeat::Sent(last) | Heartbeat::Answered(last)) = self.heartbeat;
-        check_turn(ticket, self.timeout, now) != check_turn(ticket, self.timeout, last)
+        check_turn(seed, self.timeout, now) != check_turn(seed, self.timeout, last)
+    }
+
+    /// Returns true if this is the first call in a turn of six session timeouts, and not the first in this session. Then
+    /// a member that waits asks a quorum whether its predecessor still exists. Not every heartbeat of a member comes
+    /// here: some have another purpose.
+    pub(crate) fn is_first_poll_of_turn(&mut self, ticket: Sequence, now: Moment) -> bool {
+        let turn = check_turn(ticket, self.timeout, now);
+        let polled_in = self.polled_in.replace(turn);
+        polled_in.is_some_and(|last| last != turn)
     }
 
     /// Returns when the next heartbeat is due; `None` while one is under way.
@@ -291,6 +302,6 @@ impl LeasedSession {
     pub(crate) fn without_heartbeats(self) -> Self {
         let never = Moment(Duration::ZERO);
         let history = HeartbeatHistory::begun(never);
-        Self { history, heartbeat: Heartbeat::Answered(never), ..self }
+        Self { history, heartbeat: Heartbeat::Answered(never), polled_in: None, ..self }
     }
 }

@@ -712,7 +712,7 @@ fn a_leader_without_an_answer_wakes_at_the_end_of_its_lease() {
 fn standby() -> Member {
     let mut second = follower(&[1, 2]);
     second.step(at(0), Event::Committed { sent_at: at(0) });
-    assert_eq!(second.standing().standby_is_ready(at(0)), Some(true));
+    assert_eq!(second.standing().standby_readiness(at(0)), Some(true));
     second
 }
 
@@ -834,10 +834,10 @@ fn readiness_is_written_once_however_little_is_left_between_heartbeats() {
     assert!(committed(&mut standby, 0).iter().all(is_update), "ready");
     for beat in 1..5 {
         let now = at(beat * 700);
-        assert_eq!(standby.standing().standby_is_ready(now), Some(false));
+        assert_eq!(standby.standing().standby_readiness(now), Some(false));
         assert_eq!(standby.step(now, Event::Woke), [renew(Some(1), now)]);
         assert_eq!(committed(&mut standby, beat * 700), []);
-        assert_eq!(standby.standing().standby_is_ready(now), Some(true));
+        assert_eq!(standby.standing().standby_readiness(now), Some(true));
     }
     let end = standby.step(at(4 * 700 + 1_600), Event::Woke);
     assert!(
@@ -1041,7 +1041,7 @@ fn a_refusal_is_worth_no_lease_and_one_of_a_claim_given_up_means_nothing() {
     let mut third = candidate();
     third.step(at(0), refused(ClaimOwner::Contender(ticket(1)), at(0)));
     third.step(at(0), queue(&[1, 3]));
-    assert_eq!(third.standing().standby_is_ready(at(0)), Some(false));
+    assert_eq!(third.standing().standby_readiness(at(0)), Some(false));
     assert_eq!(third.step(at(1), refused(ClaimOwner::Contender(ticket(1)), at(0))), []);
     let anew = [Action::CloseSession, Action::OpenSession];
     assert_eq!(candidate().step(at(2), refused(ClaimOwner::Gone, at(1))), anew, "by a renewal");
@@ -1171,6 +1171,23 @@ fn a_quorum_is_asked_for_the_predecessor_once_in_six_session_timeouts() {
         let turns = now.0.as_secs() / 60;
         assert!((turns - 1..=turns + 1).contains(&(asked as u64)), "{asked} in {now:?}");
     }
+}
+
+/// The first heartbeat of the turn reads the next head, because the head is gone.
+#[test]
+fn a_heartbeat_of_another_kind_does_not_replace_the_check_of_a_turn() {
+    let mut fourth = follower(&[1, 2, 3, 4]);
+    head_announces(&mut fourth, at(0), leads(1));
+    let first = fourth.wake_at().expect("a heartbeat is to come");
+    assert_eq!(fourth.step(first, Event::Woke), [read_head(1, first)]);
+    let later = at(61_000);
+    let head = ticket(1).sequence;
+    let actions = fourth.step(later, Event::HeadGone { head, sent_at: first });
+    assert_eq!(actions, [read_head(2, later)]);
+    let announcement = None;
+    fourth.step(later, Event::HeadRead { head: ticket(2), announcement, sent_at: later });
+    let next = fourth.wake_at().expect("a heartbeat is to come");
+    assert_eq!(fourth.step(next, Event::Woke), [renew(Some(3), next)]);
 }
 
 /// The server at hand shows it still, and there is no other.

@@ -85,12 +85,11 @@ impl HoldingStream {
     async fn event(&mut self, state: HoldingState, now: Moment) -> Option<String> {
         match state {
             HoldingState::Ended(ended) => Some(self.end_event(ended)),
-            // Without a request of the client to leave, the lock or barrier is over for the client as soon as its release
-            // begins.
+            // Unless the client asked to leave, its lock or barrier ends for it as soon as the release begins.
             HoldingState::Leaving if !self.leave_requested() => Some(self.end_event(End::Released)),
             _ if self.limit.is_over(state, now) => {
                 self.holding.entry.release();
-                Some(self.last("timeout", self.timeout_reason(state).into()))
+                Some(self.last_event("timeout", self.timeout_reason(state).into()))
             }
             _ if self.sent == Some(state) => None,
             HoldingState::Held { token, until } => Some(self.lease_event(token, until)),
@@ -142,19 +141,21 @@ impl HoldingStream {
         self.stays_open_until_gone =
             ended == End::Stopped && matches!(self.sent, Some(HoldingState::Held { .. }));
         match ended {
-            End::Refused { found } => self.last("refused", conflict(&self.name, self.spec, found)),
-            End::TooMany => self.last("refused", ended.to_string()),
-            End::AllLeft if self.leave_requested() => self.last("left", ended.to_string()),
+            End::Refused { found } => {
+                self.last_event("refused", conflict(&self.name, self.spec, found))
+            }
+            End::TooMany => self.last_event("refused", ended.to_string()),
+            End::AllLeft if self.leave_requested() => self.last_event("left", ended.to_string()),
             // The client has not requested it, and the stream still exists, so the watchdog has released the lock or
             // left the barrier.
-            End::Released | End::AllLeft => self.last("lost", UNREAD.into()),
-            End::Lost(_) | End::Stopped => self.last("lost", ended.to_string()),
+            End::Released | End::AllLeft => self.last_event("lost", UNREAD.into()),
+            End::Lost(_) | End::Stopped => self.last_event("lost", ended.to_string()),
         }
     }
 
     /// Returns the event with this name, and ends the stream after it: `next` returns `None` once an ended state was
     /// sent, whatever the end.
-    fn last(&mut self, event: &str, why: String) -> String {
+    fn last_event(&mut self, event: &str, why: String) -> String {
         self.note_sent(HoldingState::Ended(End::Released));
         framed(event, None, &api::json(&LockEnded { why }))
     }

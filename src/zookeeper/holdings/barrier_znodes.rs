@@ -56,8 +56,8 @@ pub(super) async fn read(
     Ok((Listing { ready: Some(ready), ..listing }, Some(watcher)))
 }
 
-/// Interprets a `ready` that another ZooKeeper client has created: all members that joined before are inside. Finds the
-/// largest number of these members.
+/// Interprets a `ready` that another ZooKeeper client has created: all members that joined before are inside. Finds the last
+/// of these members, which has the largest sequence number.
 async fn ready_of_another_client(
     context: &Context,
     connection: &Connection,
@@ -71,15 +71,15 @@ async fn ready_of_another_client(
             return Ok(Ready { last: *sequence, size: None });
         }
     }
-    // No listed member joined before `ready`. The number 0 stands for nobody: the creation of `ready` increased the
-    // path's counter, so no member that joined later has it.
+    // No listed member joined before `ready`. The sequence number 0 stands for nobody: the creation of `ready`
+    // increased the path's counter, so no member that joined later has it.
     let nobody = Sequence::new(0).expect("0 is not negative");
     Ok(Ready { last: nobody, size: None })
 }
 
-/// Creates `ready`, unless the round is over, `ready` exists, or a member's znode no longer exists, as a quorum
-/// confirms. If some znodes are not ephemeral, and so do not belong to members, does not create `ready` and returns
-/// their numbers; otherwise returns an empty list. The caller reads the barrier again in any case, and so learns
+/// Creates `ready`, unless the round is over, `ready` exists, or a quorum says that a member's znode is gone. If some znodes
+/// are not ephemeral, and so do not belong to members, does not create `ready` and returns their sequence numbers; otherwise
+/// returns an empty list. The caller reads the barrier again in any case, and so learns
 /// whether it is open.
 pub(super) async fn make_ready(
     context: &Context,

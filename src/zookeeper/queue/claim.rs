@@ -5,7 +5,7 @@
 //! may consider itself the head of the queue, but it cannot claim.
 
 use super::acl;
-use super::context::{Context, REFUSED_DELAY, leave_if_znode_missing};
+use super::context::{Context, REFUSED_DELAY, leave_server_if_missing};
 use super::write::{ZnodeLost, give_up_if_no_auth, still_ours};
 use super::znode::{is_of_session, is_ours, owner};
 use crate::znode_names::ZnodeNames;
@@ -182,7 +182,7 @@ async fn on_claim_exists(
             if !earlier.was_claim_missing.swap(true, Ordering::Relaxed) {
                 return Err(Error::Timeout);
             }
-            return match leave_if_znode_missing(connection, &claim_path).await {
+            return match leave_server_if_missing(connection, &claim_path).await {
                 // The claim is gone, or another server will be asked about it.
                 Err(Error::NoNode) | Ok(true) => Err(Error::Timeout),
                 Err(error) => Err(error),

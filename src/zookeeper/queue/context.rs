@@ -130,7 +130,7 @@ impl Context {
         connection: &Connection,
         path: &str,
     ) -> Error {
-        match leave_if_znode_missing(connection, path).await {
+        match leave_server_if_missing(connection, path).await {
             Err(error) => error,
             // The request is repeated, over the next connection.
             Ok(true) => Error::Timeout,
@@ -335,7 +335,7 @@ pub(super) fn retry_delay(error: &Error) -> Duration {
 /// Handles a server that does not show this znode: asks a quorum whether the znode exists. If it does not, fails with
 /// [`Error::NoNode`]. If it does, the server has lost a transaction and is left, so that a retry of the request asks another
 /// server. Returns what [`leave_wrong_server`] returns.
-pub(in crate::zookeeper) async fn leave_if_znode_missing(
+pub(in crate::zookeeper) async fn leave_server_if_missing(
     connection: &Connection,
     path: &str,
 ) -> Result<bool, Error> {
@@ -346,7 +346,10 @@ pub(in crate::zookeeper) async fn leave_if_znode_missing(
 /// Handles a quorum's answer that this znode is gone. If the current server still shows the znode, it has lost a transaction
 /// and is left: it has already applied everything that was committed before the quorum's answer, so it would go on showing
 /// the znode. Then fails with [`Error::Timeout`], so that the caller repeats its request at another server.
-pub(super) async fn leave_if_znode_shown(connection: &Connection, path: &str) -> Result<(), Error> {
+pub(super) async fn leave_server_if_shown(
+    connection: &Connection,
+    path: &str,
+) -> Result<(), Error> {
     let is_shown = connection.request(connection.client.check_stat(path)).await?.is_some();
     if is_shown && leave_wrong_server(connection, path, "still shows", "it is gone") {
         return Err(Error::Timeout);

@@ -1,6 +1,6 @@
 //! Joins the queue: creates our znode, and never sends a second create before the outcome of the first is known.
 
-use super::context::{Context, REFUSED_DELAY, RETRY_DELAY, leave_if_znode_missing, retry_delay};
+use super::context::{Context, REFUSED_DELAY, RETRY_DELAY, leave_server_if_missing, retry_delay};
 use super::list::{queue_names, sequences};
 use super::name_taken::NameTaken;
 use super::read::stats;
@@ -187,7 +187,7 @@ async fn find_own(
     let names = match queue_names(context, connection).await {
         // The check has just found the path, so it exists unless it was deleted since.
         Err(Error::NoNode) => {
-            leave_if_znode_missing(connection, root).await?;
+            leave_server_if_missing(connection, root).await?;
             // The path exists, so this server is wrong, and the caller must try again.
             return Err(Error::Timeout);
         }

@@ -3,7 +3,7 @@
 //! Suppose a client created `leader_0000000007` by hand, and 7 is the next number of the path. Each create of a member then
 //! fails with `NodeExists`, and ZooKeeper does not use the number up, so the next create fails in the same way.
 
-use super::context::{Context, REFUSED_DELAY, RETRY_DELAY, leave_if_znode_missing};
+use super::context::{Context, REFUSED_DELAY, RETRY_DELAY, leave_server_if_missing};
 use super::join::refuse_sequence;
 use super::znode::session_of;
 use crate::random;
@@ -58,7 +58,7 @@ impl NameTaken {
         if count == 0 {
             // The znode with the taken name was deleted meanwhile, or the current server does not show it and is left. In
             // both cases the next create tries again, so the result is not needed.
-            let _ignored = leave_if_znode_missing(connection, &path).await;
+            let _ignored = leave_server_if_missing(connection, &path).await;
             return RETRY_DELAY;
         }
         if self.0.is_none() {

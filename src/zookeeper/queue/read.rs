@@ -1,7 +1,7 @@
 //! Reads other members' znodes once, without a watch.
 
 use super::QueueEvent;
-use super::context::{Context, leave_if_znode_missing};
+use super::context::{Context, leave_server_if_missing};
 use super::list::{queue_names_and_index, sequences};
 use super::znode::{owner, token};
 use crate::zookeeper::client::{Connection, is_server_answer};
@@ -42,7 +42,7 @@ pub(super) async fn read(context: &Context, member: Sequence, sent_at: Moment) {
         if !matches!(read, Err(Error::NoNode)) {
             return read;
         }
-        match leave_if_znode_missing(&connection, &path).await {
+        match leave_server_if_missing(&connection, &path).await {
             Err(error) if !is_server_answer(&error) => Err(error),
             Err(_) => Err(Error::NoNode),
             // No other server can be asked, so the answer of this one has to do.

@@ -10,7 +10,7 @@
 //!    ahead, it polls the watch of our own znode again before it reports the event of that znode;
 //! 3. a watch ends with its connection. On the next connection, our own znode is read and watched before the znodes ahead.
 
-use super::context::{BROKEN, Context, leave_if_znode_missing, leave_if_znode_shown};
+use super::context::{BROKEN, Context, leave_server_if_missing, leave_server_if_shown};
 use super::znode::{is_of_session, is_ours, owner, token};
 use crate::zookeeper::client::{Connection, SessionHandle};
 use ::zookeeper::{Error, EventType, OneshotWatcher, Stat, WatchedEvent};
@@ -345,7 +345,7 @@ async fn read_and_watch(
             return read.map(|(data, stat, watcher)| WatchRead::Exists(data, stat, watcher));
         }
     }
-    match leave_if_znode_missing(connection, path).await? {
+    match leave_server_if_missing(connection, path).await? {
         // There may be no other server. The wrong event that the znode is gone is safe, because a quorum would refuse the
         // claim of a second leader.
         false if context.all_leaders_claim() => Ok(WatchRead::NotShown),
@@ -361,7 +361,7 @@ async fn confirm_exists(context: &Context, path: &str) -> bool {
     let checked =
         context.retry_until_answered(async |connection| match connection.check(path).await {
             Err(Error::NoNode) => {
-                leave_if_znode_shown(&connection, path).await?;
+                leave_server_if_shown(&connection, path).await?;
                 Err(Error::NoNode)
             }
             checked => checked,

@@ -1,6 +1,6 @@
 //! Carries out writes to our own znode, claims and renewals, in the order in which they were requested.
 
-use super::context::{Context, leave_if_znode_shown};
+use super::context::{Context, leave_server_if_shown};
 use super::znode::is_ours;
 use super::{OtherClaim, QueueEvent, claim};
 use crate::zookeeper::client::{Connection, TransactionResult, is_server_answer};
@@ -244,11 +244,13 @@ async fn check(
                 // The check of our own path failed.
                 (TransactionResult::Failed { at: 0, error }, _) => return Err(error),
                 (TransactionResult::Failed { error: Error::NoNode, .. }, also_checked) => {
+                    // A server that shows the znode, although a quorum says that it is gone, has lost a transaction.
                     if let RenewalCheck::Ahead(ahead) = also_checked {
-                        leave_if_znode_shown(&connection, &context.path(ahead)).await?;
+                        leave_server_if_shown(&connection, &context.path(ahead)).await?;
                     }
                     return Ok(RenewalAnswer::OtherGone);
                 }
+                // Not the check of our own znode, but that of the znode ahead was refused.
                 (TransactionResult::Failed { .. }, RenewalCheck::Ahead(_)) => {
                     return Ok(RenewalAnswer::OtherRefused);
                 }
@@ -260,6 +262,7 @@ async fn check(
                 Some(stat) if is_ours(&stat, ticket, &connection) => {
                     Ok(RenewalAnswer::Committed { version: stat.version })
                 }
+                // The znode at our path is another member's, so ours is gone.
                 Some(_) => Err(Error::NoNode),
                 None => Err(context.confirm_own_znode_missing(&connection, &path).await),
             }

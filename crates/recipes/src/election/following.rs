@@ -152,7 +152,7 @@ impl Member {
         // `take` resets `confirm_head`: a quorum is asked only once.
         let suspect = if std::mem::take(&mut queue.confirm_head) {
             Some(head)
-        } else if session.is_check_due(own, now) {
+        } else if session.is_first_poll_of_turn(own, now) {
             Some(predecessor)
         } else {
             None

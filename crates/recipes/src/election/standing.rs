@@ -154,7 +154,7 @@ impl Standing {
 
     /// Returns whether this standby could lead as soon as it is notified that the head is gone; `None` unless this
     /// member is the standby, right behind the head.
-    pub fn standby_is_ready(&self, now: Moment) -> Option<bool> {
+    pub fn standby_readiness(&self, now: Moment) -> Option<bool> {
         let (session, queue) = self.phase.in_queue()?;
         queue.contender.is_standby().then(|| session.has_enough_lease(now))
     }

@@ -533,7 +533,7 @@ impl Holdings {
         for (id, holding) in &self.holdings {
             if let Some(ahead) = holding.recipe().waits_for()
                 && let Some(seed) = jitter_seed(id.0)
-                && session.is_check_due(seed, now)
+                && session.is_first_of_turn(seed, now)
             {
                 self.outbox.push(Action::Place(*id, place::Action::Confirm(ahead)));
             }

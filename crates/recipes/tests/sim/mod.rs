@@ -1057,7 +1057,7 @@ impl World {
         for i in 0..self.members.len() {
             let Process { name, crashed, ref core, .. } = self.members[i];
             let standing = core.standing();
-            let standby = match standing.standby_is_ready(self.now) {
+            let standby = match standing.standby_readiness(self.now) {
                 Some(true) => ", a ready standby",
                 Some(false) => ", the standby",
                 None => "",
