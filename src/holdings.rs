@@ -89,7 +89,7 @@ pub struct HoldRequest {
 /// The published state of one requested lock or barrier.
 #[derive(Clone, Debug, Default)]
 pub struct Published {
-    /// The state, which a lease may end without an event; `None` until the runner has taken the request.
+    /// The state; `None` until the runner has taken the request. At the end of a lease, it changes without an event.
     pub standing: Option<HoldingSnapshot>,
     /// The reason for the end, once the lock or barrier has ended.
     pub ended: Option<End>,

@@ -76,15 +76,16 @@ pub enum DuplicateId {
 }
 
 impl DuplicateId {
-    /// Returns another member with the id of this one: the leader ahead, or else the predecessor. `same_id` is the token of
-    /// the predecessor if it has this id. An earlier life of this member that does not lead is harmless, so it is not
-    /// returned.
+    /// Returns the leader ahead, or else the predecessor, if it has the id of this member. `same_id` is the token of the
+    /// predecessor if it has this id. A predecessor that may be an earlier life of this member does not lead, so it is
+    /// harmless and is not returned.
     pub fn find(
         standing: &Standing,
         same_id: Option<FencingToken>,
         counters: &Counters,
         now: Moment,
     ) -> Option<Self> {
+        // `None`: this member has had no session yet.
         let may_be_earlier_life = now < counters.earlier_lives_end_at?;
         let leader = standing.duplicate_id().map(|leader| leader.ticket.token);
         match (leader, same_id) {
@@ -168,14 +169,15 @@ pub struct ConnectionState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignQueue {
     pub family: ForeignClient,
-    /// The number of these contenders among the znodes that were read: at most the hundred lowest of all clients.
+    /// The number of these contenders among the znodes that were read. At most the hundred znodes with the lowest numbers are
+    /// read, whichever client they are of.
     pub contenders: usize,
     /// The name of the znode with the lowest number.
     pub first: String,
     /// The id that the first contender gives itself, if it could be read.
     pub id: Option<String>,
     /// The client whose queue this member is configured to join (`election.compatible_with`); `None` for an election of
-    /// members only. If set, this member stays out of the queue because of these contenders.
+    /// members only. If set, this member stays out of that queue while these contenders are there.
     pub compatible_with: Option<ForeignClient>,
 }
 

@@ -258,10 +258,11 @@ impl<'a> Attempt<'a> {
         let offer = match current {
             Some((offer, _)) if offer.target == target => offer,
             Some((other, _)) => return Err(Refusal::Replaced(other.target)),
-            // This member has left its place, or the target left the queue before the offer.
+            // The target left the queue before the offer.
             None if self.still_leads(&self.status.snapshot.borrow().standing) => {
                 return Err(Refusal::Gone);
             }
+            // This member has left its place.
             None => return Err(Refusal::NoLongerLeader),
         };
         self.last_offer = Some(offer);

@@ -114,11 +114,11 @@ fn the_document_has_a_row_for_every_key_of_a_hook_and_no_other() {
 }
 
 #[test]
-fn the_document_says_what_changes_in_flight() {
+fn the_document_says_what_changes_without_restart() {
     assert!(DOCUMENT.contains("What has a `*` above changes in flight"));
     for row in ALL {
         let marked = DOCUMENT.contains(&format!("| `{}` * |", row.key));
-        assert_eq!(marked, row.changes_in_flight, "{}", row.key);
+        assert_eq!(marked, row.changes_without_restart, "{}", row.key);
     }
 }
 

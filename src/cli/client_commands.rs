@@ -97,7 +97,7 @@ pub(super) enum ClientSubcommand {
 
 #[derive(Args)]
 pub(super) struct SidecarUrl {
-    /// The sidecar to ask, http://HOST:PORT or unix:PATH [default: where the sidecar listens that is this container's first process, else where BELLWETHER_LISTEN says, else http://127.0.0.1:4040]
+    /// The sidecar to ask, http://HOST:PORT or unix:PATH [default: the address of the sidecar that is process 1 of this container, else that in BELLWETHER_LISTEN, else http://127.0.0.1:4040]
     #[arg(short, long, env = URL_VARIABLE, value_name = "URL")]
     url: Option<String>,
 }

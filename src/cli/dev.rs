@@ -11,10 +11,10 @@ pub(super) struct DevArguments {
     /// How many members to start, from 1 to 26
     #[arg(long, value_name = "NUMBER", default_value = "3", value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST_MEMBERS)))]
     members: u8,
-    /// The first port of this machine: any member answers there, and each has one of the next
+    /// The first of the ports to listen on: any of the members answers there, and each has one of the next ports
     #[arg(long, value_name = "PORT", default_value = "4040", value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
-    /// The members' session timeout, from 2s to 40s: so long after a crash, the next member leads
+    /// The members' session timeout, from 2s to 40s: the time from a crash of the leader until the next member leads
     // Short, so that a crash is noticed soon. Long enough for a machine that compiles meanwhile: a heartbeat counts as missed
     // if it is 0.4 s late, and the lease survives several missed heartbeats.
     #[arg(long, value_name = "DURATION", default_value = "4s", value_parser = session_timeout)]

@@ -49,7 +49,7 @@ pub(super) fn text(text: &str) -> Result<String, ConfigError> {
     Ok(text.to_owned())
 }
 
-/// Parses a file name. An empty name is an error, which need not show the value.
+/// Parses a file name. An empty name is an error; it shows no value, as there is none.
 pub(super) fn file(text: &str) -> Result<PathBuf, ConfigError> {
     if text.is_empty() {
         return Err(ConfigError::without_key("is empty")
@@ -92,7 +92,7 @@ pub(super) fn foreign_client(text: &str) -> Result<ForeignClient, ConfigError> {
         ForeignClient::ZookeeperRecipe,
     ];
     one_of(text, &clients.map(|client| (client.name(), client)))
-        .map_err(|flaw| flaw.remedy("write \"none\" for an election of our own"))
+        .map_err(|flaw| flaw.remedy("write \"none\" for an election of Bellwether's own"))
 }
 
 pub(super) fn member_id(text: &str) -> Result<MemberId, ConfigError> {

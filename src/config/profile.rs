@@ -40,8 +40,8 @@ pub fn check_profile(profile: &Profile, znodes: &ZnodeNames) -> Result<(), Confi
     Err(ConfigError::new(format!("{id}, {address} and {labels}"), problem).remedy("shorten them"))
 }
 
-/// Returns the size of a member's data in its znode, with the longest revision. The part about the leader is not
-/// included: `leader` is a placeholder.
+/// Returns the size of a member's data in its znode when the number of its revision is at its longest. The part about the
+/// leader is not included: `leader` is a placeholder.
 fn own_bytes(profile: &Profile) -> usize {
     let own = json!({
         "format": 1,

@@ -24,7 +24,7 @@ pub struct Row {
     pub scope: Scope,
     pub kind: ValueKind,
     /// Whether SIGHUP applies a change of the value in the file while the member runs, without a restart.
-    pub changes_in_flight: bool,
+    pub changes_without_restart: bool,
     /// Whether the value may be a secret, even by mistake. Then errors do not show it.
     pub may_be_secret: bool,
     /// Converts the value to the text that `check-config` and the log show.
@@ -114,7 +114,7 @@ impl Row {
         help: "",
         scope: Scope::Member,
         kind: ValueKind::Text,
-        changes_in_flight: false,
+        changes_without_restart: false,
         may_be_secret: false,
         show: str::to_owned,
         error: |_| None,

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 /// The default mode of a file.
 const MODE: u32 = 0o644;
 
-/// A `[[config]]` table: a value of the shared configuration that is written to a file, as written in the configuration
-/// file.
+/// A `[[config]]` table as it is in the configuration file, not parsed yet: a value of the shared configuration, and the file
+/// to which this value is written.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SyncedFileKeys {

@@ -147,7 +147,7 @@ table! {
 
     PRIORITY: Priority = priority => {
         key: "election.priority", flag: flag("priority", "0-100"), variable: Some("BELLWETHER_PRIORITY"),
-        kind: ValueKind::Number, default: DefaultValue::Text("50"), changes_in_flight: true,
+        kind: ValueKind::Number, default: DefaultValue::Text("50"), changes_without_restart: true,
         help: "How much this member is preferred as the leader; 0: only where no other is ready",
     };
 
@@ -171,13 +171,13 @@ table! {
 
     ADDRESS: String = text => {
         key: "member.address", flag: lettered('a', "address", "ADDRESS"), variable: Some("BELLWETHER_ADDRESS"),
-        changes_in_flight: true, unset_by: Some(""),
+        changes_without_restart: true, unset_by: Some(""),
         help: "Where the application can be reached; told to the others",
     };
 
     LABELS: BTreeMap<String, String> = labels => {
         key: "member.labels", flag: lettered('l', "label", "KEY=VALUE"), variable: Some("BELLWETHER_LABELS"),
-        kind: ValueKind::Labels, changes_in_flight: true, show: shown_labels,
+        kind: ValueKind::Labels, changes_without_restart: true, show: shown_labels,
         help: "Metadata told to the others; may be given again, and the variable is KEY=VALUE,KEY=VALUE",
     };
 
@@ -266,7 +266,7 @@ table! {
 
     LOG_LEVEL: String = log_level => {
         key: "log.level", variable: Some("RUST_LOG"),
-        default: DefaultValue::Text("info"), changes_in_flight: true,
+        default: DefaultValue::Text("info"), changes_without_restart: true,
         help: "How much to log: error, warn, info, debug or trace, also for a part: info,bellwether=debug",
     };
 }

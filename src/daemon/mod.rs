@@ -348,7 +348,7 @@ impl Task {
         ];
         let Exec { kill_after, stopped_for, on_exit } = config.exec;
         // The guards of the command hold the session file's lock too, until the command is dead: no other process can
-        // take over the session before.
+        // take over the previous session.
         let lock = resume.file.as_ref().map(|file| file.share_lock()).transpose()?;
         Ok(Plan {
             command: self.command,

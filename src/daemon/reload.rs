@@ -46,7 +46,7 @@ impl ActiveConfig {
                 return error!("SIGHUP: {}; all stays as it was", errors.replace('\n', "; "));
             }
         };
-        // The new configuration may name a secret for the first time.
+        // The new configuration may name a secret for the first time: hide this process's memory from other processes.
         if new.config.has_secrets() {
             secrets::hide().iter().for_each(|warning| warn!("{warning}"));
         }
@@ -77,7 +77,7 @@ impl ActiveConfig {
         {
             self.activate(priority);
         }
-        for value in changed.iter().filter(|value| !value.row.changes_in_flight) {
+        for value in changed.iter().filter(|value| !value.row.changes_without_restart) {
             let key = value.row.key;
             let old = value.row.shown(&self.values[key]);
             let new = value.shown();
@@ -149,8 +149,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changes_in_flight_is_what_is_taken_over_here() {
-        let rows = table::ALL.iter().filter(|row| row.changes_in_flight);
+    fn what_changes_without_restart_is_what_is_taken_over_here() {
+        let rows = table::ALL.iter().filter(|row| row.changes_without_restart);
         let keys: Vec<_> = rows.map(|row| row.key).collect();
         let [priority, level] = [table::PRIORITY.key(), table::LOG_LEVEL.key()];
         assert_eq!(keys, [priority, table::ADDRESS.key(), table::LABELS.key(), level]);

@@ -172,9 +172,9 @@ struct GuardState {
     /// Whether the supervisor has closed its end of the link. The link is then no longer read, because every read would
     /// return at once.
     supervisor_is_gone: bool,
-    /// The session file's lock, or the connection for which a sidecar holds a lock or stays in a barrier. The
-    /// descriptor stays open until every process below this guard is dead. Until then, no other process can resume the
-    /// saved session, and the sidecar does not release the lock.
+    /// The session file, which this descriptor keeps locked; or the connection for which a sidecar holds a lock or stays
+    /// in a barrier. The descriptor stays open until every process below this guard is dead. Until then, no other process
+    /// can resume the saved session, and the sidecar does not release the lock or leave the barrier.
     descriptor: Option<OwnedFd>,
 }
 

@@ -1,7 +1,7 @@
 //! Runs a command only while this member leads, or only while a lock is held.
 //!
-//! Three processes watch the command, each with its own clock. The *supervisor* is a thread of `bellwether exec`, or runs
-//! in `bellwether lock`. It starts the guards when there is a lease, forwards each renewal of the lease to them, and
+//! Three processes watch the command, and each measures the time itself. The first is `bellwether exec` or `bellwether
+//! lock`. Its *supervisor* (in `exec`, a thread) starts the guards when there is a lease, forwards each renewal of the lease to them, and
 //! delays every request that would end leadership until the command is dead. The *inner guard* is the command's parent.
 //! It ends the command before the lease ends, even when the supervisor is frozen, disconnected or dead. The *outer guard*
 //! is the parent of the inner guard and a child of the supervisor. It and the supervisor kill the processes that the

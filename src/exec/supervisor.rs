@@ -44,7 +44,7 @@ pub struct Plan {
     pub environment: Vec<(&'static str, String)>,
     /// A descriptor that the guards keep open until the command is dead.
     pub descriptor: Option<Arc<OwnedFd>>,
-    /// Whether the outer guard shuts down `descriptor`, a connection, in any case when the command is dead. Otherwise
+    /// If true, the outer guard shuts down `descriptor`, which is a connection, whenever the command is dead. If false,
     /// it does so only if the inner guard did not end the command in time.
     pub shuts_down_descriptor: bool,
     /// Whether an earlier process of this member may have run the command. Its guards may have been killed, and its
@@ -470,8 +470,8 @@ impl Supervisor {
             // Processes are alive, or `/proc` cannot be read.
             alive => return run.complain(alive, self.plan.under, now),
         }
-        // No process of the run is alive. While the link to the outer guard is open, first read the messages that this
-        // guard sent before it died.
+        // No process of the run is alive. While the link to the outer guard is open, do nothing yet: the messages that this
+        // guard sent before it died are handled first.
         if run.outer_link.is_none() {
             self.on_guard_died("the guards of the program died, and with them the program");
             self.forget_run();
@@ -695,7 +695,7 @@ impl Run {
             error!("{what}; {kept} is kept until they are gone: end them");
         } else {
             error!(
-                "{what}, and the lease has ended: another may act beside them. End them, or restart this machine"
+                "{what}, and the lease has ended: another process may act beside them. End them, or restart this machine"
             );
         }
     }

@@ -31,7 +31,7 @@ pub(super) async fn bytes(
                 ProblemResponse::bad_body(StatusCode::BAD_REQUEST, why)
             })?;
             let Ok(piece) = frame.into_data() else { continue };
-            // The bytes are counted as they arrive, and a large Content-Length is not refused at once: a client that is
+            // The bytes are counted as they arrive. A large Content-Length is not refused at once, because a client that is
             // answered while it sends the body may not read the answer.
             if data.len() + piece.len() > longest {
                 let why = format!("the body is longer than {longest} bytes");

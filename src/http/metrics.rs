@@ -21,6 +21,7 @@ pub(super) async fn metrics(State(app): State<AppState>) -> impl IntoResponse {
 }
 
 fn metric_families(app: &AppState) -> Vec<MetricFamily> {
+    // The answer says whether this member leads, so it must not be sent after the lease.
     let verdict = app.evaluate_and_claim();
     let Verdict { snapshot, role, now, .. } = &verdict;
     let link = &snapshot.link;
@@ -147,7 +148,7 @@ fn metric_families(app: &AppState) -> Vec<MetricFamily> {
     );
     scrape.gauge(
         "bellwether_session_down_seconds",
-        "For how long there was no process, at most, before this one resumed the session; 0 if this process opened it.",
+        "The longest time that there may have been no process before this one resumed the session; 0 if this one opened it.",
         link.restart.map_or(0.0, |restart| restart.down_for.as_secs_f64()),
     );
     #[cfg(feature = "kerberos")]
@@ -224,17 +225,17 @@ fn metric_families(app: &AppState) -> Vec<MetricFamily> {
 /// Adds the metrics of the hooks. The label of a hook is its position in the configuration, as in the log, because the
 /// text of its action may be long.
 fn hooks(scrape: &Scrape, records: &[HookRecord]) {
-    let runs = records.iter().enumerate().flat_map(|(n, record)| {
+    let samples = records.iter().enumerate().flat_map(|(n, record)| {
         let Hook { runs, failures, cut_short, .. } = record.report;
         let done = runs.saturating_sub(failures + cut_short);
         let results = [("done", done), ("failed", failures), ("cut_short", cut_short)];
-        results.map(|(result, runs)| ([n.to_string(), result.to_owned()], runs as f64))
+        results.map(|(result, count)| ([n.to_string(), result.to_owned()], count as f64))
     });
     scrape.counters(
         "bellwether_hook_runs_total",
         "Runs of hooks that have ended, by the number of the hook and by how they ended.",
         ["hook", "result"],
-        runs,
+        samples,
     );
     let spent = records.iter().enumerate();
     scrape.counters(

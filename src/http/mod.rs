@@ -70,7 +70,7 @@ use verdict::Verdict;
 #[derive(Clone)]
 struct AppState {
     inner: Arc<AppStateInner>,
-    /// True for the probe listener. Its clients may not wait for changes. They may be on other machines, where this
+    /// True for the probe listener, whose clients cannot wait for changes. They may be on other machines, where this
     /// kernel's clocks cannot be read, so they are sent no times on these clocks.
     serves_probes: bool,
 }

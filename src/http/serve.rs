@@ -89,6 +89,7 @@ impl Accept for TcpListener {
     type Stream = TcpStream;
 
     async fn accept(&self) -> io::Result<TcpStream> {
+        // This calls the listener's own method, which takes precedence over this one of the trait.
         let (stream, _) = Self::accept(self).await?;
         // Send each small answer at once, instead of waiting for more data. If this fails, answers are only slower.
         let _ignored = stream.set_nodelay(true);
@@ -104,6 +105,7 @@ impl Accept for UnixListener {
     type Stream = UnixStream;
 
     async fn accept(&self) -> io::Result<UnixStream> {
+        // This calls the listener's own method, as above.
         Ok(Self::accept(self).await?.0)
     }
 

@@ -86,7 +86,7 @@ impl AppState {
         }
     }
 
-    /// Returns the announced leader as in bodies.
+    /// Returns the announced leader in the form that it has in answers.
     pub(super) fn leader(&self, announcement: &Announcement) -> Leader {
         Leader::of(announcement, &self.names.znodes)
     }

@@ -198,7 +198,7 @@ impl HookRunner {
             }
             let hook = &self.hook_states[n].hook;
             match &hook.action {
-                // This file was written above.
+                // The file of such a hook was written above.
                 HookAction::Keep { .. } if hook.keeps_up_to_date() => {}
                 _ if hook.keeps_up_to_date() => self.refresh(n, change.kind.name()).await,
                 _ if hook.runs_for(change.kind) => {

@@ -36,9 +36,9 @@ pub(super) fn with_foreground_of<S: AsRef<OsStr>>(
     this_program(&["exec-command", &getpid().as_raw_pid().to_string(), &limit, &group], command)
 }
 
-/// Replaces this process, which the process `parent` has just started, with the command. The command takes the foreground
-/// of the terminal if the process group `foreground` has it, and the limit of open files `file_limit`; `None` if the number
-/// is not limited. Returns only on failure, with the exit code and the reason.
+/// Replaces this process, which the process `parent` has just started, with the command. If the process group `foreground`
+/// has the foreground of the terminal, the command takes it. `file_limit` is the command's limit of open files; `None` if
+/// the number is not limited. Returns only on failure, with the exit code and the reason.
 pub fn become_command(
     parent: i32,
     file_limit: Option<u64>,

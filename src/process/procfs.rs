@@ -61,8 +61,8 @@ pub fn is_stopped(process: Pid) -> bool {
     stat_after_name(process).is_ok_and(|stat| stat.starts_with('T'))
 }
 
-/// Returns `/proc/PID/stat` after the name of the process, which may contain any character and is in parentheses: the state,
-/// the parent, and more.
+/// Returns the part of `/proc/PID/stat` after the name of the process: the state, the parent, and more. The name is in
+/// parentheses, and may itself contain any character.
 fn stat_after_name(process: Pid) -> io::Result<String> {
     let stat = fs::read(format!("/proc/{}/stat", process.as_raw_pid()))?;
     let stat = String::from_utf8_lossy(&stat);

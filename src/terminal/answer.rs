@@ -88,8 +88,8 @@ impl SidecarAnswer {
         let Problem { r#type, title, detail, .. } = self.parsed()?;
         // The kind is empty if the problem is not one of a sidecar.
         let kind = r#type.strip_prefix(PROBLEM_TYPE_PREFIX).unwrap_or_default();
-        // Any status that is not listed here means that the request was wrong. A 404 with any other kind means that the
-        // URL does not exist.
+        // A sidecar sends a problem with another status only if the request was wrong. A 404 with any other kind means
+        // that the URL does not exist.
         let is_refusal = match self.status.as_u16() {
             401 | 403 | 409 | 412 | 413 | 503 => !kind.is_empty(),
             404 => kind.ends_with("-off") || ["no-such-value", "no-such-place"].contains(&kind),
@@ -176,6 +176,7 @@ impl EventStream {
             Err(_) => return Err(format!("nothing came for {SILENCE_TIMEOUT:?}")),
         };
         let events = frame.data_ref().map(|bytes| self.reader.read(bytes)).unwrap_or_default();
+        // Return complete events first. If the next one is too long, the next call finds that.
         match events.is_empty() && self.reader.is_too_long() {
             true => Err("an event is too long".into()),
             false => Ok(events),

@@ -212,8 +212,8 @@ impl<'a> InspectedElection<'a> {
                 "ID", "IS", "NAMES", "WRONG", "PRIORITY", "ZNODE", "TOKEN", "AGE", "ADDRESS",
                 "VERSION", "SESSION", "LABELS",
             ];
-            // The columns SESSION and LABELS are shown only with `is_wide`.
-            let columns = if is_wide { heading.len() } else { 10 };
+            // The last two columns, SESSION and LABELS, are shown only with `is_wide`.
+            let columns = if is_wide { heading.len() } else { heading.len() - 2 };
             text.push('\n');
             text += &table(&heading[..columns], self.queue.iter().map(QueuedMember::row));
         }
@@ -230,7 +230,7 @@ impl<'a> InspectedElection<'a> {
         }
         if !others.is_empty() {
             text.push('\n');
-            text += &table(&["NO MEMBER", "IS"], others);
+            text += &table(&["NOT A MEMBER", "IS"], others);
         }
         text
     }
@@ -313,7 +313,7 @@ impl<'a> QueuedMember<'a> {
             token: znode.token.0,
             created: api::date(znode.created_at),
             age_ms: age_ms(znode, now),
-            // The znodes of another client's queue do not show whether a member is ready.
+            // The second in the queue is the standby. In another client's queue, the znodes do not show whether it is ready.
             standby: (at == 1 && family.is_none()).then_some(Standby { ready }),
             made_by: family.and_then(|_| made_by(&znode.name)),
             id: profile.map(|profile| profile.id.as_str()),

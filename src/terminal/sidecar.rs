@@ -45,7 +45,7 @@ enum SidecarAddress {
     Unix(PathBuf),
 }
 
-/// The command token. It is never printed.
+/// The secret that lets a client give commands to a sidecar. It is never printed.
 pub struct Token(HeaderValue);
 
 /// A request to a sidecar, and the time limit for the answer.

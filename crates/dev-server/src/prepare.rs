@@ -45,7 +45,7 @@ pub(crate) enum TreeChange {
 }
 
 impl TreeChange {
-    /// Returns the number of the operation in the result of a multi. A multi contains no setACL.
+    /// Returns the opcode that the result of a multi shows for this operation. A multi contains no setACL.
     pub(crate) fn result_kind(&self) -> i32 {
         match self {
             Self::Create(CreateKind::Create, _) => opcode::CREATE,

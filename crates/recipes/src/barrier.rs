@@ -111,7 +111,7 @@ enum Stage {
     NoSession,
     /// The own znode is being created.
     Joining,
-    /// The barrier is not open yet, or others are inside. `present` is the number of members at the last reading,
+    /// The barrier is not open yet, or it was opened for others, who are still inside. `present` is the number of members at the last reading,
     /// including those inside; `None` before the first reading. `watched` is the nearest znode ahead, if it is watched:
     /// only while others are inside.
     Waiting { ticket: Ticket, present: Option<usize>, watched: Option<Sequence> },
@@ -322,7 +322,7 @@ impl Barrier {
         };
     }
 
-    /// Begins to wait outside until all others have left.
+    /// Begins to wait, after this participant has left the barrier, until all others have left it.
     fn wait_outside(&mut self, insiders: Insiders) {
         self.stage = Stage::Outside { insiders, watched: None };
         self.outbox.push(Effect::Do(Action::Read));
@@ -385,7 +385,7 @@ impl Barrier {
         {
             return self.withdraw(ticket, End::Refused { found: HoldingSpec::Barrier(found) });
         }
-        // The own znode is lost: a reading without it is delivered only if a quorum agrees.
+        // If the reading lacks the own znode, that is lost: such a reading is delivered only if a quorum agrees.
         if !reading.members.iter().any(|member| member == own) {
             return self.join();
         }

@@ -254,16 +254,17 @@ impl LeasedSession {
         self.history.is_unbroken(now, &self.policy.margins)
     }
 
-    /// Returns true if the heartbeat sent now is the first of a turn of six session timeouts. Then a lock or barrier that
-    /// waits asks a quorum whether the nearest znode ahead still exists.
+    /// Returns true if the heartbeat sent now is the first of a turn. Turns are periods of six session timeouts, and begin
+    /// at different moments for different seeds. Once in each turn, a lock or barrier that waits asks a quorum whether
+    /// the nearest znode ahead still exists.
     pub(crate) fn is_first_of_turn(&self, seed: Sequence, now: Moment) -> bool {
         let (Heartbeat::Sent(last) | Heartbeat::Answered(last)) = self.heartbeat;
         check_turn(seed, self.timeout, now) != check_turn(seed, self.timeout, last)
     }
 
-    /// Returns true if this is the first call in a turn of six session timeouts, and not the first in this session. Then
-    /// a member that waits asks a quorum whether its predecessor still exists. Not every heartbeat of a member comes
-    /// here: some have another purpose.
+    /// Returns true if this is the first call in a turn, and not the first in this session. Then a member that waits asks
+    /// a quorum whether its predecessor still exists. Unlike [`Self::is_first_of_turn`], this remembers the turn of the
+    /// last call, because the first heartbeat of a turn may have another purpose.
     pub(crate) fn is_first_poll_of_turn(&mut self, ticket: Sequence, now: Moment) -> bool {
         let turn = check_turn(ticket, self.timeout, now);
         let polled_in = self.polled_in.replace(turn);

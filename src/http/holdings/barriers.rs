@@ -21,7 +21,7 @@ const KIND: HoldingKind = HoldingKind::Barrier;
 pub(in crate::http) struct BarrierQuery {
     /// The number of participants that enter together. All participants of a barrier must use the same size.
     size: Count,
-    /// How long to wait, such as `30s`, at most `10m`; by default as long as the connection is open.
+    /// How long to wait, such as `30s`, from `0s` to `10m`; by default as long as the connection is open.
     wait: Option<Span<0>>,
     /// The name of the process, for people who look at the barrier: 1 to 128 visible ASCII characters.
     process: Option<ProcessName>,
@@ -48,8 +48,8 @@ pub(in crate::http) async fn state(
 
 /// Enters a barrier together with others, once enough are there, as server-sent events.
 ///
-/// `waiting` has the number of participants at the last reading, `entered` the token and the lease, `renewed` each renewal;
-/// each event has the id by which to leave. `left` is sent when all participants have left. `left`, `lost`, `timeout` and
+/// `waiting` has the number of participants at the last reading, and `entered` the token and the lease. `renewed` is sent at
+/// each renewal of the lease. Each event has the id by which to leave. `left` is sent when all participants have left. `left`, `lost`, `timeout` and
 /// `refused` are last events. Closing the connection leaves the barrier; a client that reads nothing for as long as the
 /// lease runs is no longer inside. A comment is sent every 15 s.
 pub(in crate::http) async fn enter(

@@ -28,8 +28,8 @@ use recipes::holding::{HoldingKind, HoldingSpec, HoldingState};
 use recipes::{FencingToken, Moment};
 use std::time::Duration;
 
-/// How long a request for a stream waits until its state is known. If it is refused by then, the answer is an error
-/// response. A later refusal is an event of the stream.
+/// How long a request for a stream waits until the state of the lock or barrier is known. If the request is refused by then,
+/// the answer is an error response. A later refusal is an event of the stream.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long ZooKeeper may take to return a queue.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);

@@ -85,7 +85,7 @@ impl HoldingStream {
     async fn event(&mut self, state: HoldingState, now: Moment) -> Option<String> {
         match state {
             HoldingState::Ended(ended) => Some(self.end_event(ended)),
-            // Unless the client asked to leave, its lock or barrier ends for it as soon as the release begins.
+            // The client did not ask to leave, so tell it as soon as the release begins that its lock or barrier has ended.
             HoldingState::Leaving if !self.leave_requested() => Some(self.end_event(End::Released)),
             _ if self.limit.is_over(state, now) => {
                 self.holding.entry.release();

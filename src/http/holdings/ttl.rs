@@ -24,8 +24,9 @@ pub(super) fn hold(app: &AppState, mut holding: HoldingHandle, ttl: Duration) ->
         let forever = WaitLimit::of(None, now);
         let state =
             holding.wait_while(|state| matches!(state, HoldingState::Held { .. }), forever).await;
-        // This member is shutting down, but the client may rely on the lock until the end of its lease or TTL. Keep the
-        // lock until the client releases it, or the watchdog does at the end of the TTL.
+        // This member is shutting down, but the client may rely on the lock until the end of its lease or TTL. To drop
+        // `holding` would release the lock, so keep it until the client releases the lock, or the watchdog does at the end
+        // of the TTL.
         if state == HoldingState::Ended(End::Stopped) {
             holding.entry.gone().await;
         }
@@ -33,8 +34,8 @@ pub(super) fn hold(app: &AppState, mut holding: HoldingHandle, ttl: Duration) ->
     id
 }
 
-/// Returns the body for a lock that is held for a TTL, and makes the answer claim that the lock is held. Renews the lock if
-/// `ttl` is set.
+/// Returns the body for a lock that is held for a TTL, and notes that the answer claims that the lock is held: it is not sent
+/// after the lease. Renews the lock if `ttl` is set.
 pub(super) fn body(
     app: &AppState,
     name: &HoldingName,

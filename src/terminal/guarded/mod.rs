@@ -270,8 +270,8 @@ impl GuardedCommand {
                         is_wait_printed = true;
                     }
                 }
-                // This process leaves only after its command. So another client has used the id of this process to
-                // leave.
+                // This process leaves only after its command has ended. So another client has used the id of this
+                // process to leave.
                 HoldingProgress::Leaving | HoldingProgress::AllLeft => {
                     return Err(self.not_acquired("another client made this process leave"));
                 }
@@ -280,7 +280,8 @@ impl GuardedCommand {
                     let left = lease.until.since(now);
                     let held_for = held_since.map(|since| now.since(since));
                     match reserved_time(self.kill_after, left) {
-                        // The reserved time is as long as the user wants, or as long as a renewed lease allows.
+                        // The time reserved for ending the command is as long as the user wants, or as long as a renewed
+                        // lease allows.
                         Some(reserved)
                             if held_for.is_some() || reserved == self.kill_after + KILL_MARGIN =>
                         {

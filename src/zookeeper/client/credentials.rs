@@ -298,7 +298,7 @@ impl PresentedCredentials {
                 let (user, password) = secret.expose_secret().split_once(':').unwrap_or_default();
                 connector.with_sasl(SaslOptions::digest_md5(user.to_owned(), password.to_owned()))
             }
-            // `read` makes no Kerberos login: see `BegunLogin::apply`.
+            // A Kerberos login is added by `BegunLogin::apply` instead.
             Some((Scheme::Kerberos, _)) | None => connector,
         })
     }

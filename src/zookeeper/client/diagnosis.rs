@@ -148,8 +148,8 @@ async fn speaks_tls(server: &str, tcp: TcpStream) -> bool {
     }
 }
 
-/// Performs the TLS handshake, and sends a command after it: with TLS 1.3, a server that requires our certificate reports
-/// that only after the handshake.
+/// Performs the TLS handshake, and sends a command after it: with TLS 1.3, a server refuses a missing or wrong certificate of
+/// ours only after the handshake.
 async fn examine_tls(
     server: &str,
     tcp: TcpStream,

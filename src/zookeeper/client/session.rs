@@ -225,7 +225,7 @@ impl SessionKeeper {
             };
             let (reopened, sent_at) = match resumed {
                 Ok(resumed) => resumed,
-                // The session before may still be alive as well.
+                // The previous session may still be alive as well.
                 Err(unclosed) => return self.await_closing(closing).await.or(unclosed),
             };
             opened = reopened;
@@ -466,9 +466,10 @@ async fn close_session(
     session: SessionInfo,
 ) -> bool {
     let id = SessionId(session.id().0);
-    info!(session = %id, "closing the session before");
+    info!(session = %id, "closing the previous session");
     let mut backoff = Backoff::new();
     let begun_at = clock.now();
+    // No server was left: any that answers can close the session.
     let left_servers = LeftServers::none(clock);
     // Each attempt may keep the session alive for another session timeout, by its handshake. So stop soon.
     while clock.now().since(begun_at) < settings.session_timeout / 2 {
@@ -478,21 +479,21 @@ async fn close_session(
                 drop(connection);
                 let ended = timeout(settings.session_timeout / 4, ended).await;
                 if matches!(ended, Ok(Ok(ended)) if ended.how == ConnectionEnd::SessionEnded) {
-                    info!(session = %id, "the session before is closed");
+                    info!(session = %id, "the previous session is closed");
                     return true;
                 }
             }
             Err(Failure::Expired) => {
-                info!(session = %id, "the session before has ended");
+                info!(session = %id, "the previous session has ended");
                 return true;
             }
-            Err(failure) => debug!("the session before is not closed yet: {}", failure.reason()),
+            Err(failure) => debug!("the previous session is not closed yet: {}", failure.reason()),
         }
         backoff.wait().await;
     }
     warn!(
         session = %id,
-        "no server closed the session before: its znode exists until the servers end the session, {:?} and a tick from now \
+        "no server closed the previous session: its znode exists until the servers end the session, {:?} and a tick from now \
          at most",
         settings.session_timeout,
     );
@@ -652,7 +653,7 @@ mod tests {
 
         let mut closed = servers.closed.subscribe();
         let is_closed = closed.wait_for(|closed| closed.contains(&1));
-        timeout(LIMIT, is_closed).await.expect("the session before is closed").unwrap();
+        timeout(LIMIT, is_closed).await.expect("the previous session is closed").unwrap();
         let resumed = servers.resumed.lock().unwrap().clone();
         assert!(resumed.contains(&0) && resumed.contains(&1), "both were tried: {resumed:?}");
         let left_open = timeout(LIMIT, session.close().await).await.expect("it ends");
@@ -660,6 +661,6 @@ mod tests {
         let mut said = String::new();
         (&*log).rewind().unwrap();
         (&*log).read_to_string(&mut said).unwrap();
-        assert!(said.contains("the session before is closed"), "{said}");
+        assert!(said.contains("the previous session is closed"), "{said}");
     }
 }

@@ -232,7 +232,7 @@ impl SessionFile {
 
     /// Writes the session into the file. If that fails, this member goes on, but the next process cannot resume the session.
     fn write(&self, state: &mut FileState, session: Option<SavedSessionJson>) {
-        // `open` has checked that a session fits, unless the servers choose a far longer password than ZooKeeper's.
+        // This hardly ever fails: `open` has checked that a session fits whose password is as long as ZooKeeper's.
         let encoded =
             self.encode(session.clone()).ok_or_else(|| io::ErrorKind::FileTooLarge.into());
         state.session = session;
@@ -284,7 +284,7 @@ impl SessionFile {
         bytes.push(b'\n');
         let checksum = checksum(&bytes);
         bytes.extend(checksum.as_bytes());
-        // Leave room for a session if there is none yet. With a password of `LONGEST_PASSWORD`, it takes less.
+        // If there is no session yet, leave room for one: with a password of `LONGEST_PASSWORD`, a session takes less.
         let room = if written.session.is_none() { 1024 } else { 0 };
         if bytes.len() + room >= SIZE {
             return None;
@@ -410,8 +410,8 @@ fn open_locked(path: &Path) -> Result<File, String> {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
-                return Err("is held by another process, whose session it keeps: end that one, and its command, or name \
-                     another file"
+                return Err("is held by another process, whose session it keeps: end that process and its command, or \
+                     name another file"
                     .into());
             }
             Err(error) => return Err(format!("cannot be locked: {error}")),

@@ -16,8 +16,8 @@ use tracing::warn;
 /// The znode below a barrier's path that marks it as open.
 pub(super) const READY: &str = "ready";
 
-/// Reads a barrier, and sets a watch that fires when `ready` is created or deleted. Always returns that watch: it is an
-/// `Option` because the reading of a lock's queue has none.
+/// Reads a barrier, and sets a watch that fires when `ready` is created or deleted. The watch is never
+/// `None`: it is an `Option` because the function that reads a lock's queue returns the same type, and sets none.
 pub(super) async fn read(
     context: &Context,
     connection: &Connection,

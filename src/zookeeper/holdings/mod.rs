@@ -375,7 +375,8 @@ impl HoldingsRunner {
             clock: self.clock,
             link: self.reports.link.clone(),
             purpose: "locks",
-            // No delay: after a close, it is for the next head of an election; after a deletion, the join waits.
+            // `Ended` opens the session without a delay. A delay after a close is for the next head of an election, and
+            // after a deletion of our znode, the join itself waits.
             previous_end: PreviousEnd::Ended,
             file: None,
             former: None,

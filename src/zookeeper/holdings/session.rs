@@ -125,8 +125,8 @@ enum Message {
     Session(SessionEvent),
     /// Something happened to the place of this holding.
     Place(HoldingId, place::Event),
-    /// The queue or barrier at this path was read, for all holdings that requested it. A barrier's reading has a watch of
-    /// `ready`.
+    /// The queue or barrier at this path was read, once for all holdings that requested a reading. A barrier's reading has a
+    /// watch of `ready`.
     Read(Arc<str>, Arc<Listing>, Option<ReadyWatch>),
     /// The queue must be read again for this holding: the last reading did not show the own znode, which exists.
     ReadAgain(HoldingId),

@@ -33,7 +33,7 @@ pub(super) enum ClaimOutcome {
     OwnedByOther(OtherClaim),
 }
 
-/// The claim because of which a member must not lead.
+/// Why a member must not lead: another session owns the claim, or may own it by now.
 #[derive(Clone, Debug)]
 pub(crate) enum OtherClaim {
     /// Another session owns the claim, which has this data.
@@ -177,7 +177,7 @@ async fn on_claim_exists(
     let read = connection.request(connection.client.get_data(&claim_path)).await;
     let (data, stat) = match read {
         // The claim was deleted meanwhile, or the current server has lost the transaction that created it. The first time,
-        // only try the claim again; the second time in a row, ask a quorum.
+        // only try the claim again, as the caller does after a `Timeout`; the second time in a row, ask a quorum.
         Err(Error::NoNode) => {
             if !earlier.was_claim_missing.swap(true, Ordering::Relaxed) {
                 return Err(Error::Timeout);
@@ -186,6 +186,7 @@ async fn on_claim_exists(
                 // The claim is gone, or another server will be asked about it.
                 Err(Error::NoNode) | Ok(true) => Err(Error::Timeout),
                 Err(error) => Err(error),
+                // A quorum says that the claim exists, and no other server can be asked whose it is.
                 Ok(false) => Ok(ClaimOutcome::OwnedByOther(OtherClaim::NotShown)),
             };
         }

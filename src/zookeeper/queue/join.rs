@@ -234,8 +234,8 @@ fn ticket(stat: &Stat, sequence: i64) -> Option<Ticket> {
     Some(Ticket { sequence, token: token(stat) })
 }
 
-/// Reports that the sequence counter of the path has no numbers left. If a znode was created with a number past the end,
-/// `sequence`, deletes that znode. Returns the delay before the next create: members can join only after an operator has
+/// Reports that the sequence counter of the path has no numbers left. If a znode was created with a number past the end
+/// (`sequence`), deletes that znode. Returns the delay before the next create: members can join only after an operator has
 /// re-created the path.
 pub(super) async fn refuse_sequence(
     context: &Context,

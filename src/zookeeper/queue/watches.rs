@@ -38,7 +38,7 @@ pub(in crate::zookeeper) enum AheadEvent {
     /// the data. For a lock or barrier, the data is empty.
     Read { znode: Ticket, data: Vec<u8> },
     /// The znode is gone or does not belong to a member, or no server shows it. It is no longer watched. The token is that
-    /// of the znode that was watched; `None` if no read has found an ephemeral znode, or the last one found none.
+    /// of the znode that was watched; `None` if it was not read yet, or the last read found no ephemeral znode.
     Gone { sequence: Sequence, token: Option<FencingToken> },
 }
 
@@ -56,7 +56,7 @@ pub(in crate::zookeeper) async fn watch(
     // our own znode is known to exist.
     let mut held_back = None;
     loop {
-        // The watches set below are of this connection; `watch_all` notices when another replaces it.
+        // The watches below are set over the current connection. `watch_all` notices when another replaces it.
         connections.mark_seen();
         let mut own_change = match own {
             Some(ticket) => match watch_own(context, ticket).await {

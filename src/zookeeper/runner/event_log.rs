@@ -59,7 +59,7 @@ struct Fields<'a> {
 
 // Logs one line at this level. A macro and not a function, so that the arguments are evaluated only if the log's level shows
 // the line.
-macro_rules! line {
+macro_rules! log_line {
     ($level:ident, $event:expr, $log:expr, $fields:expr, $message:expr) => {
         $level!(
             event = $event,
@@ -148,14 +148,20 @@ impl EventLog {
         };
         let name = event.name();
         match *level {
-            Level::DEBUG => line!(debug, name, self, fields, record.message()),
-            Level::WARN => line!(warn, name, self, fields, record.message()),
-            _ => line!(info, name, self, fields, record.message()),
+            Level::DEBUG => log_line!(debug, name, self, fields, record.message()),
+            Level::WARN => log_line!(warn, name, self, fields, record.message()),
+            _ => log_line!(info, name, self, fields, record.message()),
         }
         for change in changes {
             let name = change.kind.name();
             let token = change.token;
-            line!(info, name, self, Fields { token, ..fields }, change_message(change, *lapsed_at));
+            log_line!(
+                info,
+                name,
+                self,
+                Fields { token, ..fields },
+                change_message(change, *lapsed_at)
+            );
         }
         if let Some(error) = error {
             error!("{error}");

@@ -392,8 +392,9 @@ impl Runner {
         }
     }
 
-    /// Drops an offer of the member ahead if the Kerberos tickets have expired, and returns any other event. By an offer,
-    /// this member would lead, or make room for the target of a transfer by opening another session, which needs tickets.
+    /// Drops an offer of the member ahead if the Kerberos tickets have expired, and returns any other event. A member that
+    /// accepts an offer leads, or makes room for the target of a transfer. To make room, it opens another session, which it
+    /// cannot do without tickets.
     fn drop_offer_without_tickets(&self, event: Event) -> Option<Event> {
         if matches!(event, Event::OfferRead(_)) && self.tickets_have_ended() {
             warn!("{event}: ignored, as no other session can be opened without Kerberos tickets");
@@ -569,8 +570,8 @@ impl Runner {
         self.saved_record = record;
     }
 
-    /// Returns true if the event belongs to a claim that was repeated soon after a refusal was logged, so that the event is
-    /// logged only at the debug level: while a server does not show the leader, a member reads the queue and repeats its
+    /// Returns true if the event is to be logged only at the debug level, because it belongs to a repeated claim, and a
+    /// refusal was logged shortly before: while a server does not show the leader, a member reads the queue and repeats its
     /// claim at each heartbeat. Notes the time of each refusal that is logged above that level.
     fn note_refusal(&mut self, event: &Event, now: Moment) -> bool {
         let is_refusal = matches!(event, Event::ClaimRefused { .. });

@@ -133,7 +133,7 @@ impl Runner {
                 "no member leads while the claim {path} is not a member's: {UNKNOWN_ZNODE_REMEDY}"
             ));
         }
-        // The standby has read the head as its predecessor.
+        // The head is the predecessor of the standby, which has read it already.
         let is_standby = self.standing.standby_readiness(self.clock.now()).is_some();
         let unknown_znode = self.session.as_ref()?.unknown_znode_at_head(is_standby)?;
         let Settings { root, znodes, .. } = &self.settings;

@@ -263,7 +263,7 @@ impl SharedConfig {
             if let Some(mut watched) = watched
                 && result != REFUSED
             {
-                // The value may now belong to this session, which must then stay open. This handle keeps the name in use
+                // The value may now belong to this session, which must then stay open. `watched` keeps the name in use
                 // until a reading has shown the owner. If that reading fails, the task that watches the name reads again.
                 let _result = watched.read_now().await;
             }
@@ -277,7 +277,7 @@ fn is_unused(known: &watch::Sender<ValueState>) -> bool {
     known.receiver_count() == 0 && !known.borrow().is_own()
 }
 
-/// Waits until this name has no client, and is unused [`FORGET_AFTER`] later.
+/// Waits until this name has no client, and has still none after [`FORGET_AFTER`].
 async fn until_unused(known: &watch::Sender<ValueState>) {
     loop {
         known.closed().await;
@@ -292,7 +292,7 @@ async fn until_unused(known: &watch::Sender<ValueState>) {
 /// it.
 const REFUSED: &str = "refused";
 
-/// Returns the metrics label of this outcome: `failed` without an answer of the servers.
+/// Returns the metrics label of this outcome. It is `failed` if the servers have not answered.
 fn result_label(written: &Result<WriteOutcome, WriteError>) -> &'static str {
     match written {
         Ok(_) => "done",

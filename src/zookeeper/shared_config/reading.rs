@@ -19,7 +19,7 @@ pub(super) async fn read_and_watch(
     let read = connection.client.get_data(path);
     let all = async { Ok(tokio::join!(synced, watched, read)) };
     let (synced, watched, read) = connection.request(all).await?;
-    // If the server answers the sync with an error, the other answers count all the same.
+    // A server that refuses to sync still answers reads, so read from it as it is.
     if let Err(error) = synced
         && !is_server_answer(&error)
     {
@@ -44,7 +44,7 @@ pub(super) async fn current_as_of(
     let stat = connection.client.check_stat(path);
     let both = async { Ok(tokio::join!(synced, stat)) };
     let (synced, stat) = connection.request(both).await?;
-    // If the server answers the sync with an error, the stat counts all the same.
+    // A server that refuses to sync still answers reads, so read from it as it is.
     if let Err(error) = synced
         && !is_server_answer(&error)
     {
@@ -56,8 +56,8 @@ pub(super) async fn current_as_of(
             // Another index: the value was changed, or deleted and created again.
             Ok(if index == reading.index { Some(index) } else { None })
         }
-        // The name is still absent, at least up to the last change in its parent.
-        (None, None) => last_change_above(connection, path).await.map(Some),
+        // The name is absent. `absent` also reads up to which index it surely is.
+        (None, None) => absent(connection, path).await.map(|reading| Some(reading.index)),
         (Some(_), None) | (None, Some(_)) => Ok(None),
     }
 }

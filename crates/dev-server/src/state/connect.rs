@@ -30,7 +30,7 @@ impl ServerState {
         let Some(connection) = self.connections.get_mut(&from) else { return Ok(()) };
         connection.traffic.received += 1;
         connection.timeout_ms = timeout_ms;
-        // Keeper never restores a session: it creates a new one, and the previous one lives until its timeout.
+        // ClickHouse Keeper never restores a session: it creates a new one, and the previous one lives until its timeout.
         let session = if request.session == 0 || self.limits.keeper.is_some() {
             self.zxid = self.assign_zxid();
             Some(self.sessions.create(milliseconds(timeout_ms), now.elapsed_ms))

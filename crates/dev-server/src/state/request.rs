@@ -49,12 +49,13 @@ impl ServerState {
         }
         let has_session = self.sessions.touch(session, milliseconds(timeout_ms), now.elapsed_ms);
         if !has_session {
-            // No `connect` has succeeded on this connection: the end of a session also closes its connection.
+            // The end of a session also closes its connection, so no `connect` has succeeded on this one. Ignore its requests.
             return Ok(());
         }
         let request = match Request::decode(kind, &mut reader) {
             Ok(request) => request,
             Err(malformed) => {
+                // As in the real server, a write takes a zxid even if it is malformed.
                 if opcode::takes_zxid(kind) {
                     self.zxid = self.assign_zxid();
                 }
@@ -67,7 +68,7 @@ impl ServerState {
         Ok(())
     }
 
-    /// Returns true if Keeper closes the connection at an operation of this kind, without an answer.
+    /// Returns true if this server imitates ClickHouse Keeper, and Keeper closes the connection at an operation of this kind.
     fn closes_at(&self, kind: i32) -> bool {
         let Some(keeper) = self.limits.keeper else { return false };
         match kind {

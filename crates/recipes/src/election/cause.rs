@@ -66,6 +66,7 @@ impl Cause {
             Event::Committed { .. } => Self::Claimed,
             Event::ClaimRefused { .. } => Self::ClaimRefused,
             Event::Foreign { .. } => Self::Foreign,
+            // The queue is read when a znode ahead is gone, so a change by that reading has the same cause.
             Event::PredecessorGone { .. } | Event::HeadGone { .. } | Event::QueueRead(_) => {
                 Self::LeaderGone
             }

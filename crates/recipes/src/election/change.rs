@@ -31,7 +31,8 @@ pub enum ChangeKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     pub kind: ChangeKind,
-    /// The token of the term that the change is about: the ended one for `LostLeadership`, `None` for `LeaderLost`.
+    /// The token of the term that the change is about: for `LostLeadership`, this member's own term, which has ended.
+    /// `None` for `LeaderLost`: no leader is known now.
     pub token: Option<FencingToken>,
     /// The member's role after the change.
     pub role: Role,
@@ -47,8 +48,8 @@ pub fn changes(before: &View, current: &Role) -> Vec<Change> {
     let mut changes = vec![];
     let has_lost_term = before.own_term().is_some() && before.own_term() != after.own_term();
     if has_lost_term {
-        // If a leader is known now, the term ended together with this member's znode, and the change to that leader
-        // follows. In between, until it created another znode, the member was out of the queue: its role was `Absent`.
+        // If a leader is known now, this member's znode is gone: while it existed, no other term could begin. So after its
+        // term, the member was out of the queue, with the role `Absent`. The change to the known leader follows.
         let role = if after == View::NoLeader { current.clone() } else { Role::Absent };
         changes.push(Change { kind: ChangeKind::LostLeadership, token: before.own_term(), role });
     }

@@ -213,13 +213,15 @@ impl Member {
         let leader = announcement.ticket.sequence;
         queue.leader = KnownLeader::Announced { announcement, since: now };
         if !self.relays {
+            // No relay serves as the standby's heartbeat.
             if queue.contender.is_standby() {
                 self.outbox.extend(queue.start_standby_heartbeats(session, now));
             }
             return;
         }
         let data = queue.data_to_write(&self.profile, self.priority);
-        // At most one heartbeat may be under way. So if one is (`None`), neither the relay nor a read may be another.
+        // At most one heartbeat may be under way. While one is, `ahead` is `None`: then the relay is no heartbeat, and no
+        // read is sent as one.
         let ahead = match queue.contender.predecessors() {
             Some(ahead) if !session.is_heartbeat_under_way() => {
                 Some((ahead.head, ahead.predecessor))

@@ -20,7 +20,7 @@ impl Member {
     /// Sends the claim, which also announces to the queue that this member leads.
     pub(super) fn announce_leadership(&mut self, sent_at: Moment) {
         let Some((_, queue)) = self.phase.in_queue_mut() else { return };
-        // The own znode now announces this member, so reset the state that only a follower has or writes there.
+        // The own znode now announces this member, so reset what only a follower knows, or writes into its znode.
         queue.leader = KnownLeader::Unknown;
         queue.contradicting_head = None;
         queue.ready_in_znode = false;
@@ -30,7 +30,7 @@ impl Member {
     }
 
     /// Renews the lease after a committed write. A commit of the claim also makes this member the leader. If this
-    /// member led by a lease that has run out meanwhile, it leaves the queue.
+    /// member led by a lease that has run out meanwhile, it leaves the queue and joins again.
     pub(super) fn on_committed(&mut self, sent_at: Moment, now: Moment) {
         let Some((session, queue)) = self.phase.in_queue_mut() else {
             // The znode that was written is lost, and the member is joining again in the same session. The commit still

@@ -153,8 +153,8 @@ pub enum Action {
     /// Write a received announcement into the own znode. With `sent_at`, the write is also a heartbeat: its commit is
     /// reported as [`Event::Committed`].
     Relay { data: ZnodeData, sent_at: Option<Moment> },
-    /// Write into the own znode that this member leads and create the claim znode, in one transaction. Also a
-    /// heartbeat.
+    /// In one transaction, write this data, which says that this member leads, into the own znode, and create the claim
+    /// znode. Also a heartbeat.
     Claim { data: ZnodeData, sent_at: Moment },
     /// Read, without a watch, which offer the target has accepted.
     ReadTarget(Sequence),

@@ -49,8 +49,8 @@ pub struct MemberPriority {
     pub priority: Priority,
 }
 
-/// The minimum wait before a transfer by priority, in heartbeats. So no single reading is enough for a transfer: the
-/// member in it may be gone by then.
+/// The minimum wait before a transfer by priority, in heartbeats. So one reading is not enough: the member that it shows
+/// may be gone by the time of the transfer.
 const MIN_WAIT: u32 = 2;
 /// The maximum number of times that a wait is doubled: it becomes at most 64 times as long.
 const MAX_DOUBLINGS: u32 = 6;

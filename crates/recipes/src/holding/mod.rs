@@ -211,7 +211,7 @@ pub struct Holdings {
     holdings: BTreeMap<HoldingId, Holding>,
     /// Whether something besides the holdings needs the session.
     in_use: bool,
-    /// When a lock or barrier was last read for an operator.
+    /// When a lock or barrier was last read for an operator, which also keeps the session open for some time.
     read_at: Option<Moment>,
     /// The actions caused by the current event, in order.
     outbox: Vec<Action>,

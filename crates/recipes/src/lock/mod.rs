@@ -252,7 +252,8 @@ impl Lock {
         }
         entries.sort_unstable_by_key(|entry| entry.sequence);
         entries.retain(|entry| entry.sequence < own);
-        // All entries must have compatible modes. Refuse this request rather than the earlier ones.
+        // All entries of a queue must be for the same kind of lock: a read/write lock and a lock with slots, for example,
+        // cannot share a queue. Refuse this request rather than the earlier ones.
         if let Some(other) = entries.iter().find(|entry| mode.is_incompatible_with(entry.mode)) {
             return self.leave(ticket, End::Refused { found: HoldingSpec::Lock(other.mode) });
         }
@@ -331,7 +332,8 @@ impl Lock {
         let Some(predecessors) = queue.contender.predecessors() else { return };
         let nearest = predecessors.predecessor;
         queue.ahead.retain(|sequence| *sequence != gone);
-        // Other entries are still in the way. Read the queue to learn which of them to watch.
+        // Other entries are still in the way. The gone one may have been the head. Read the queue to learn which of the
+        // others to watch.
         if queue.ahead.len() > self.mode.max_ahead() {
             queue.contender.on_head_gone(gone);
             return self.outbox.push(Effect::Do(Action::Read));
@@ -348,8 +350,8 @@ impl Lock {
         } else {
             queue.watched.get(&nearest).copied().flatten()
         };
-        // When it holds, the contender notes a heartbeat in the session, because an election sends a claim. A lock
-        // sends none, so pass a copy of the session.
+        // If the contender holds at once, it notes a heartbeat in the session, because a member of an election then sends
+        // its claim. A lock sends nothing then, so pass a copy of the session.
         let mut copy = *session;
         match queue.contender.on_predecessor_gone(nearest, nearest_token, &mut copy, now) {
             // The contender does not know that the nearest entry was the head.

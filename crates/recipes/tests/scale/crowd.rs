@@ -353,7 +353,7 @@ impl Crowd {
             }
             Action::Claim { data, sent_at } => {
                 let holder = self.server.claim.replace(i);
-                assert!(holder.is_none_or(|it| it == i), "the session before has ended");
+                assert!(holder.is_none_or(|it| it == i), "the previous session has ended");
                 self.write(i, data);
                 Some(Event::Committed { sent_at })
             }

@@ -73,6 +73,7 @@ impl KeytabGate {
             // This error says nothing about the keytab or the principal, so an earlier refusal still counts.
             _ => return,
         };
+        // Lengthen the pause at random, so that members with the same keytab do not ask all at once.
         let ask_again_at = now.after(pause.mul_f64(1.0 + fastrand::f64() / 2.0));
         self.0 = Some(Refusal { keytab, error: error.clone(), times: times + 1, ask_again_at });
     }
@@ -88,7 +89,7 @@ pub(super) fn check(settings: &Kerberos) -> Result<Option<String>, ConfigError> 
 /// Returns the fingerprint of the current keytab.
 ///
 /// # Errors
-/// The reason why the keytab cannot be used, with its configuration key and its name.
+/// The reason why the keytab cannot be used, with the name of the setting and of the file.
 pub(super) fn fingerprint(keytab: &Path) -> Result<Fingerprint, String> {
     match read(keytab) {
         Ok(content) => Ok(Sha256::digest(&*content).into()),

@@ -139,13 +139,13 @@ impl Tickets {
         {
             return Ok(pending);
         }
-        let (begun, pending) = oneshot::channel();
+        let (finished, pending) = oneshot::channel();
         let source = self.source.clone();
         let host = host.to_owned();
         thread::Builder::new().name("kerberos-login".into()).spawn(move || {
             let login =
                 source.log_in(&host).map_err(|error| source.explain_no_ticket(&host, &error));
-            let _receiver_gone = begun.send(login);
+            let _receiver_gone = finished.send(login);
         })?;
         Ok(pending)
     }

@@ -178,9 +178,9 @@ impl TicketSource {
         let mut due_at = clock.now();
         // When a server's refusal last requested new tickets.
         let mut requested_at = None;
-        // False until the first renewal: until then, the cache has tickets only for servers with a begun login.
+        // False until the first renewal: until then, the cache has tickets only for servers at which a login has begun.
         let mut has_all_tickets = false;
-        // The tickets of the default cache: see `note_and_check_late`.
+        // The tickets last seen in the default cache: `note_and_check_late` checks whether they should be newer by now.
         let mut found = None;
         loop {
             let is_requested = match requests.recv_timeout(due_at.since(clock.now())) {
