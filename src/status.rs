@@ -436,7 +436,7 @@ pub struct StatusHandle {
     pub requests: mpsc::Sender<MemberRequest>,
     /// The state of the hooks, which their runner publishes.
     pub hooks: watch::Receiver<Hooks>,
-    /// The result that the health check publishes; `None` if there is no check, or no result yet.
+    /// The result that the health check publishes; `None` without a check, or before its first result.
     pub application: watch::Receiver<Option<api::Application>>,
     pub meter: Arc<Meter>,
     /// How long to wait until a command has been carried out.

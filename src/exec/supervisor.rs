@@ -712,7 +712,7 @@ async fn next_guard_event(run: &Option<Run>) -> GuardEvent {
     }
 }
 
-/// Waits for the next message. Waits without end if there is no link.
+/// Waits for the next message; without a link, forever.
 async fn receive(link: &Option<GuardLink>) -> Option<FromGuard> {
     match link {
         Some(link) => link.receive().await,

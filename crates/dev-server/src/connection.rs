@@ -48,7 +48,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite>(
 }
 
 /// Reads and handles frames, each completely before the next, until the client has closed the connection. Once the outbox has
-/// ended, reads no more, and returns only after a delay, so that [`send`] can first send the last frames.
+/// ended, stops reading, and returns only after a delay, so that [`send`] can first send the last frames.
 async fn receive(
     reader: &mut (impl AsyncRead + Unpin),
     shared: &ServerHandle,

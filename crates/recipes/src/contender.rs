@@ -308,7 +308,7 @@ impl Contender {
     }
 
     /// Handles the disappearance of the znode with the sequence `gone`, if it is the head that this contender knows. It is
-    /// not the predecessor's: of that, [`Self::on_predecessor_gone`] is told.
+    /// not the predecessor's, which [`Self::on_predecessor_gone`] handles.
     pub(crate) fn on_head_gone(&mut self, gone: Sequence) -> AfterHeadGone {
         let ContenderState::Behind(ahead) = &mut self.state else { return AfterHeadGone::Ignored };
         if ahead.head != Head::Present(gone) {

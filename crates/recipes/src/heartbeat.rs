@@ -47,7 +47,7 @@ impl HeartbeatHistory {
         Self { last_sent, last_confirmed: last_sent, normal: regularity, double: regularity }
     }
 
-    /// Begins anew when a request, sent at `sent_at` and answered at `answered_at`, has resumed the session, which has
+    /// Starts again when a request, sent at `sent_at` and answered at `answered_at`, has resumed the session, which has
     /// this timeout. If the answer came so late that the servers may already have been ending the session, regularity begins
     /// with the answer.
     pub(crate) fn resumed(

@@ -284,7 +284,7 @@ impl SessionFile {
         bytes.push(b'\n');
         let checksum = checksum(&bytes);
         bytes.extend(checksum.as_bytes());
-        // If there is no session yet, leave room for one: with a password of `LONGEST_PASSWORD`, a session takes less.
+        // Before the first session, leave room for one: with a password of `LONGEST_PASSWORD`, a session takes less.
         let room = if written.session.is_none() { 1024 } else { 0 };
         if bytes.len() + room >= SIZE {
             return None;

@@ -220,8 +220,8 @@ impl Member {
             return;
         }
         let data = queue.data_to_write(&self.profile, self.priority);
-        // At most one heartbeat may be under way. While one is, `ahead` is `None`: then the relay is no heartbeat, and no
-        // read is sent as one.
+        // At most one heartbeat may be under way. While one is, `ahead` is `None`: then the relay does not count as a
+        // heartbeat, and the head is not read.
         let ahead = match queue.contender.predecessors() {
             Some(ahead) if !session.is_heartbeat_under_way() => {
                 Some((ahead.head, ahead.predecessor))
