@@ -14,8 +14,8 @@ pub struct HookMessage {
     pub id: String,
     #[serde(flatten)]
     pub state: LeaderFile,
-    /// The token of the leader's term; of the ended term for `lost-leadership`, by which this member stopped leading. Null for
-    /// `leader-lost`, after which no leader is known.
+    /// The token of the leader's term. If this member stopped leading (`lost-leadership`), that of its term, which has ended.
+    /// If no leader is known any longer (`leader-lost`), null.
     pub token: Option<u64>,
 }
 

@@ -351,7 +351,7 @@ impl Barrier {
             Stage::Inside { ticket, .. } if ticket == lost => {
                 self.end(End::Lost(Loss::Deleted), Stage::Over);
             }
-            // In any other stage, the member does not need this znode.
+            // In any other stage, or with another ticket, the member does not need the lost znode.
             _ => {}
         }
     }

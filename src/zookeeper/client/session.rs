@@ -66,7 +66,7 @@ pub(crate) struct SessionTask {
     handle: SessionHandle,
     /// Requests the task to close the session.
     close: oneshot::Sender<()>,
-    /// Runs [`SessionKeeper::keep`].
+    /// Runs [`SessionKeeper::keep`], which returns the session if it could not close it: the next task tries again.
     task: JoinHandle<UnclosedSession>,
 }
 

@@ -334,7 +334,7 @@ impl SessionFile {
         }
         let Some(saved) = session else { return Ok(None) };
         let noted_at = Moment(Duration::from_nanos(saved.noted_at_ns));
-        // A clock never goes back, so this moment is of another one.
+        // Within a boot, this clock never goes back, so a moment in the future was read from another clock.
         if noted_at > now {
             return Err("is of another clock".into());
         }

@@ -143,7 +143,7 @@ fn read(keytab: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
 
 /// Returns the principals of the keys, each once; `None` if the format is unknown or the content is damaged.
 fn principals(content: &[u8]) -> Option<Vec<String>> {
-    // Version 1 is not parsed, because its byte order is that of the machine that wrote the file.
+    // Of the two versions, the first is not parsed: its byte order is that of the machine that wrote the file.
     let mut rest = content.strip_prefix(&KEYTAB_MAGIC[1])?;
     let mut found = vec![];
     while !rest.is_empty() {
