@@ -110,9 +110,13 @@ pub(in crate::zookeeper) async fn fail_if_crowded(
 
 /// Syncs the current server, so that later reads are at least as new as the data that the servers' leader had at that time.
 pub(in crate::zookeeper) async fn sync(connection: &Connection, path: &str) -> Result<(), Error> {
-    match connection.request(connection.client.sync(path)).await {
+    ignore_refusal(connection.request(connection.client.sync(path)).await)
+}
+
+/// Returns the error of a sync, unless the server refused to sync: it still answers reads, so read from it as it is.
+pub(in crate::zookeeper) fn ignore_refusal(synced: Result<(), Error>) -> Result<(), Error> {
+    match synced {
         Err(error) if !is_server_answer(&error) => Err(error),
-        // A server that refuses to sync still answers reads, so read from it as it is.
         Ok(()) | Err(_) => Ok(()),
     }
 }

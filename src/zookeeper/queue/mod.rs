@@ -27,7 +27,9 @@ pub(in crate::zookeeper) use context::{
 pub(crate) use foreign::foreign_name;
 pub(crate) use join::OwnedZnode;
 pub(in crate::zookeeper) use join::{OwnZnodeMatch, join};
-pub(in crate::zookeeper) use list::{CHILDREN_MAX, ListError, fail_if_crowded, names_below, sync};
+pub(in crate::zookeeper) use list::{
+    CHILDREN_MAX, ListError, fail_if_crowded, ignore_refusal, names_below, sync,
+};
 pub(crate) use read::{MemberZnode, QueueZnodes};
 pub(in crate::zookeeper) use read::{read_short, stats, stats_and_short_data};
 pub(in crate::zookeeper) use watches::{AheadEvent, WatchRequest, watch};

@@ -1,8 +1,8 @@
 //! Reads a name once, with a watch that fires when the reading is outdated.
 
 use crate::shared_config::{Value, ValueReading};
-use crate::zookeeper::client::{Connection, is_server_answer};
-use crate::zookeeper::queue::owner;
+use crate::zookeeper::client::Connection;
+use crate::zookeeper::queue::{ignore_refusal, owner, sync};
 use ::zookeeper::{Error, OneshotWatcher, Stat};
 
 /// The number of attempts to read a name that others create and delete meanwhile.
@@ -19,12 +19,7 @@ pub(super) async fn read_and_watch(
     let read = connection.client.get_data(path);
     let all = async { Ok(tokio::join!(synced, watched, read)) };
     let (synced, watched, read) = connection.request(all).await?;
-    // A server that refuses to sync still answers reads, so read from it as it is.
-    if let Err(error) = synced
-        && !is_server_answer(&error)
-    {
-        return Err(error);
-    }
+    ignore_refusal(synced)?;
     let (_, watcher) = watched?;
     match read {
         Ok((data, stat)) => Ok((present(data, &stat), watcher)),
@@ -34,32 +29,25 @@ pub(super) async fn read_and_watch(
 }
 
 /// Asks the current server, after a sync, whether `reading` is still current. Returns the index up to which the reading is
-/// known to be current, or `None` if it is outdated. This is cheaper than to read the value again for each question.
+/// known to be current. Returns `None`, or fails with `Timeout`, if it is outdated. This is cheaper than to read the value
+/// again for each question.
 pub(super) async fn current_as_of(
     connection: &Connection,
     path: &str,
     reading: &ValueReading,
 ) -> Result<Option<u64>, Error> {
+    if reading.value.is_none() {
+        sync(connection, path).await?;
+        return absent(connection, path).await.map(|absent| Some(absent.index));
+    }
     let synced = connection.client.sync(path);
     let stat = connection.client.check_stat(path);
     let both = async { Ok(tokio::join!(synced, stat)) };
     let (synced, stat) = connection.request(both).await?;
-    // A server that refuses to sync still answers reads, so read from it as it is.
-    if let Err(error) = synced
-        && !is_server_answer(&error)
-    {
-        return Err(error);
-    }
-    match (stat?, &reading.value) {
-        (Some(stat), Some(_)) => {
-            let index = stat.mzxid.cast_unsigned();
-            // Another index: the value was changed, or deleted and created again.
-            Ok(if index == reading.index { Some(index) } else { None })
-        }
-        // The name is absent. `absent` also reads up to which index it surely is.
-        (None, None) => absent(connection, path).await.map(|reading| Some(reading.index)),
-        (Some(_), None) | (None, Some(_)) => Ok(None),
-    }
+    ignore_refusal(synced)?;
+    let index = stat?.map(|stat| stat.mzxid.cast_unsigned());
+    // Another index: the value was changed, or deleted and created again.
+    Ok(index.filter(|index| *index == reading.index))
 }
 
 fn present(data: Vec<u8>, stat: &Stat) -> ValueReading {
