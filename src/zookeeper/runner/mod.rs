@@ -198,7 +198,7 @@ impl Runner {
         let now = self.clock.now();
         let is_shared = self.settings.znodes.family().is_some();
         let is_leader = self.standing.acquired_by().is_some();
-        let is_standby = self.standing.standby_readiness(now).is_some();
+        let is_standby = self.standing.is_standby();
         let must_check = is_leader || (is_shared && is_standby);
         let session = match &mut self.session {
             Some(session) if must_check => session,

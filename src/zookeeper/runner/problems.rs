@@ -134,7 +134,7 @@ impl Runner {
             ));
         }
         // The head is the predecessor of the standby, which has read it already.
-        let is_standby = self.standing.standby_readiness(self.clock.now()).is_some();
+        let is_standby = self.standing.is_standby();
         let unknown_znode = self.session.as_ref()?.unknown_znode_at_head(is_standby)?;
         let Settings { root, znodes, .. } = &self.settings;
         let path = format!("{root}/{}", znodes.name(unknown_znode));
@@ -160,7 +160,7 @@ impl Runner {
     /// Explains that the data of a member ahead has a newer format than this version knows.
     fn newer_format_ahead(&self) -> Option<String> {
         self.standing.predecessor()?;
-        let is_standby = self.standing.standby_readiness(self.clock.now()).is_some();
+        let is_standby = self.standing.is_standby();
         let (sequence, format) = self.session.as_ref()?.newer_format_ahead(is_standby)?;
         let Settings { root, znodes, .. } = &self.settings;
         let path = format!("{root}/{}", znodes.name(sequence));

@@ -152,6 +152,11 @@ impl Standing {
         self.phase.in_queue().and_then(|(_, queue)| queue.contender.acquired_by())
     }
 
+    /// Returns true if this member is the standby, right behind the head.
+    pub fn is_standby(&self) -> bool {
+        self.phase.in_queue().is_some_and(|(_, queue)| queue.contender.is_standby())
+    }
+
     /// Returns whether this standby could lead as soon as it is notified that the head is gone; `None` unless this
     /// member is the standby, right behind the head.
     pub fn standby_readiness(&self, now: Moment) -> Option<bool> {
