@@ -191,7 +191,7 @@ impl Contender {
     }
 
     /// Finds this contender's place in a listing of the queue.
-    pub(crate) fn on_queue_read(&mut self, mut queue: Queue) -> AfterQueueRead {
+    pub(crate) fn on_queue_read(&mut self, queue: Queue) -> AfterQueueRead {
         // The contenders that were known to be ahead, and the predecessor that is watched.
         let (known, watched) = match &self.state {
             ContenderState::Locating(known) => (known.as_ref(), None),
@@ -202,14 +202,16 @@ impl Contender {
             }
         };
         self.denied.retain(|denied| queue.contains(*denied));
-        if !self.denied.is_empty() {
-            queue = queue.iter().filter(|sequence| !self.denied.contains(sequence)).collect();
-        }
-        // Ignore znodes that sort before the known head: ZooKeeper assigns growing sequences, so they were created by
-        // hand. If instead an earlier server did not show them, the caller finds that out and forgets the queue.
-        if let Some(known) = known {
-            queue = queue.iter().filter(|sequence| known.head.allows_first(*sequence)).collect();
-        }
+        // Also ignore znodes that sort before the known head: ZooKeeper assigns growing sequences, so they were created
+        // by hand. If instead an earlier server did not show them, the caller finds that out and forgets the queue.
+        let queue = match known {
+            None if self.denied.is_empty() => queue,
+            _ => queue
+                .iter()
+                .filter(|sequence| !self.denied.contains(sequence))
+                .filter(|sequence| known.is_none_or(|known| known.head.allows_first(*sequence)))
+                .collect(),
+        };
         match queue.place_of(self.ticket.sequence) {
             QueuePlace::First => AfterQueueRead::First,
             QueuePlace::Missing => AfterQueueRead::Missing,
@@ -277,8 +279,7 @@ impl Contender {
         if ahead.predecessor != gone {
             return AfterPredecessorGone::Ignored;
         }
-        // The head may already be noted as gone: a read can report that before the watch does.
-        if ahead.head.sequence() != gone {
+        if !ahead.predecessor_is_head() {
             self.state = ContenderState::Locating(Some(ahead.clone()));
             return AfterPredecessorGone::ReadQueue;
         }
