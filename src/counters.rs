@@ -2,7 +2,7 @@
 
 use prometheus::core::Collector;
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts};
-use recipes::election::{Event, Standing, View};
+use recipes::election::{Event, Role, Standing};
 use recipes::{AcquiredBy, FencingToken, Moment, SessionEvent, SessionId, Ticket};
 use std::time::Duration;
 
@@ -80,15 +80,15 @@ impl Counters {
             self.last_place = Some((ticket, place));
         }
         self.count_handover(standing);
-        let view = View::of(&standing.at(now));
-        let leaderless_from = match view {
+        let role = standing.at(now);
+        let leaderless_from = match role {
             // A moment in the future: without another event, this member leads until its lease ends.
-            View::This(_) => standing.changes_at(now),
-            View::Other(_) => None,
+            Role::Leader { .. } => standing.changes_at(now),
+            Role::Follower { leader: Some(_) } => None,
             // If this member's lease ended before this call, the time without a leader began then.
-            View::NoLeader => Some(self.leaderless_from.map_or(now, |from| from.min(now))),
+            _ => Some(self.leaderless_from.map_or(now, |from| from.min(now))),
         };
-        if let Some(leader) = view.leader() {
+        if let Some(leader) = role.leader() {
             let token = leader.ticket.token;
             self.leader_changes += u64::from(self.last_leader.is_some_and(|last| last != token));
             self.last_leader = Some(token);

@@ -7,7 +7,7 @@ use crate::holdings::HoldingsHandle;
 use crate::problems::Problems;
 use crate::shared_config::ConfigHandle;
 use recipes::election::{
-    Announcement, Cause, Change, Command, Member, Priority, Profile, Standing, View,
+    Announcement, Cause, Change, Command, Member, Priority, Profile, Role, Standing,
 };
 use recipes::{FencingToken, ForeignClient, Moment, SessionId, Ticket};
 use serde::{Deserialize, Serialize};
@@ -398,9 +398,9 @@ impl RecentChanges {
         self.0.push_back(recorded);
     }
 
-    /// Returns the leader since the newest change.
-    pub fn view(&self) -> View {
-        self.0.back().map_or(View::NoLeader, |newest| newest.change.view())
+    /// Returns the role after the newest change.
+    pub fn role(&self) -> &Role {
+        self.0.back().map_or(&Role::Absent, |newest| &newest.change.role)
     }
 
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &RecordedChange> {

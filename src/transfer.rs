@@ -339,7 +339,7 @@ fn successor(changes: &RecentChanges, term: FencingToken) -> Option<(Announcemen
         }
         // Skip all changes before the end of this term: before a loss of ZooKeeper's data, tokens may have been larger.
         let Some(ended_at) = ended_at else { continue };
-        if let Some(leader) = change.view().leader()
+        if let Some(leader) = change.role.leader()
             && leader.ticket.token > term
         {
             // The wall clock may have been set back.
@@ -683,7 +683,7 @@ mod tests {
             let _undone = self.member.step(now, event.clone());
             let standing = self.member.standing();
             let cause = Cause::of(&event, &before, now);
-            for change in changes(&self.recent_changes.view(), &standing.at(now)) {
+            for change in changes(self.recent_changes.role(), &standing.at(now)) {
                 let index = standing.index_at(now);
                 let at = self.clock.date();
                 let recorded = RecordedChange { change, index, at, cause, down_for: None };

@@ -14,7 +14,7 @@ use crate::byte_budget::ReservedBytes;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
-use recipes::election::{Cause, Change, ChangeKind, View, changes};
+use recipes::election::{self, Cause, Change, ChangeKind, changes};
 
 /// How soon a client whose stream was lost should reconnect.
 const RETRY_MS: u64 = 1000;
@@ -61,7 +61,7 @@ struct LeaderEvents {
 /// The state after the events that were sent.
 struct LastSent {
     index: Option<u64>,
-    view: View,
+    role: election::Role,
 }
 
 impl LeaderEvents {
@@ -75,7 +75,7 @@ impl LeaderEvents {
         Self {
             write,
             first: Some(first),
-            last_sent: LastSent { index: verdict.index(), view: verdict.view },
+            last_sent: LastSent { index: verdict.index(), role: verdict.role },
             claims: ConnectionClaims::current(),
             app: app.clone(),
         }
@@ -91,7 +91,7 @@ impl EventSource for LeaderEvents {
             let verdict = self.app.changed_since(self.last_sent.index).await?;
             let events = (self.write)(&self.app, &verdict, &self.last_sent);
             self.claims.claim(self.app.claim_of(&verdict));
-            self.last_sent = LastSent { index: verdict.index(), view: verdict.view };
+            self.last_sent = LastSent { index: verdict.index(), role: verdict.role };
             if !events.is_empty() {
                 return Some(sse::small(events));
             }
@@ -122,13 +122,13 @@ fn cause(verdict: &Verdict, last_sent: &LastSent, change: &Change) -> Option<Cau
 /// Returns the events that lead from the last sent state to `verdict`. There are two if a term of this member has ended and
 /// another term has begun.
 fn events_since(app: &AppState, verdict: &Verdict, last_sent: &LastSent) -> String {
-    let changes = changes(&last_sent.view, &verdict.role);
+    let changes = changes(&last_sent.role, &verdict.role);
     let Some((last, earlier)) = changes.split_last() else { return String::new() };
     let index = verdict.index();
     let earlier = earlier.iter().map(|change| {
         // Another change has followed, so the state after this change is past, and has no lease.
-        let view = change.view();
-        let state = app.state_without_lease(view.leader(), view.own_term().is_some(), index);
+        let is_self = change.role.own_term().is_some();
+        let state = app.state_without_lease(change.role.leader(), is_self, index);
         let cause = cause(verdict, last_sent, change);
         let superseded = body(app, state, Role::of(&change.role), cause);
         framed(change.kind.name(), None, &api::json(&superseded))

@@ -31,8 +31,7 @@ fn terms(recent_changes: &RecentChanges) -> Vec<Term> {
     let mut terms: Vec<Term> = vec![];
     let mut previous_token = None;
     for RecordedChange { at, change, cause, down_for, .. } in recent_changes.iter() {
-        let view = change.view();
-        let token = view.leader().map(|leader| leader.ticket.token);
+        let token = change.role.leader().map(|leader| leader.ticket.token);
         // The term goes on: only the leader's profile has changed.
         if token == previous_token {
             continue;
@@ -46,7 +45,7 @@ fn terms(recent_changes: &RecentChanges) -> Vec<Term> {
                 false => cause.to_string(),
             });
         }
-        if let Some(leader) = view.leader() {
+        if let Some(leader) = change.role.leader() {
             let token = leader.ticket.token.0;
             match terms.last_mut() {
                 // The term never ended: this member did not know of the leader for a while.
@@ -54,7 +53,7 @@ fn terms(recent_changes: &RecentChanges) -> Vec<Term> {
                 Some(_) | None => terms.push(Term {
                     id: leader.leader.id.to_string(),
                     token,
-                    is_self: view.own_term().is_some(),
+                    is_self: change.role.own_term().is_some(),
                     from: api::date(*at),
                     to: None,
                     ended: None,

@@ -53,7 +53,7 @@ pub(super) fn of_member(app: &AppState, verdict: &Verdict) -> Vec<OwnProblem> {
 fn leaderless_since(app: &AppState, snapshot: &Snapshot) -> SystemTime {
     match snapshot.recent_changes.iter().next_back() {
         None => app.started.date,
-        Some(last) if last.change.view().leader().is_none() => last.at,
+        Some(last) if last.change.role.leader().is_none() => last.at,
         Some(_) => app.clock.date(),
     }
 }

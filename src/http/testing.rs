@@ -70,7 +70,7 @@ impl MemberFixture {
         let now = self.now;
         self.publishes(|snapshot| {
             let recent_changes = Arc::make_mut(&mut snapshot.recent_changes);
-            for change in changes(&recent_changes.view(), &standing.at(now)) {
+            for change in changes(recent_changes.role(), &standing.at(now)) {
                 let index = standing.index_at(now);
                 let at = at(second);
                 recent_changes.push(RecordedChange { change, index, at, cause, down_for: None });

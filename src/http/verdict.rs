@@ -7,7 +7,7 @@ use crate::api::{self, Leader, LeaderState, millis};
 use crate::clock::KernelTime;
 use crate::problems::ProblemKind;
 use crate::status::Snapshot;
-use recipes::election::{Announcement, Role, View};
+use recipes::election::{Announcement, Role};
 use recipes::{FencingToken, Moment};
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
@@ -16,8 +16,6 @@ use tokio::sync::OwnedSemaphorePermit;
 pub(super) struct Verdict {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) role: Role,
-    /// The leader that a member in this role may report.
-    pub(super) view: View,
     pub(super) now: Moment,
 }
 
@@ -28,7 +26,7 @@ impl AppState {
         let snapshot = self.status.snapshot.borrow().clone();
         let now = self.clock.now();
         let role = snapshot.standing.at(now);
-        Verdict { view: View::of(&role), role, snapshot, now }
+        Verdict { role, snapshot, now }
     }
 
     /// Evaluates the snapshot for an answer, and sets the claim of the answer: if this member leads, the answer is
@@ -46,7 +44,7 @@ impl AppState {
 
     /// Returns the claim that this member leads with its present token; `None` if it does not lead.
     pub(super) fn claim_of(&self, verdict: &Verdict) -> Option<Claim> {
-        let token = verdict.view.own_term()?;
+        let token = verdict.role.own_term()?;
         let app = self.clone();
         Some(Box::new(move || app.leads_with(token)))
     }
@@ -55,7 +53,7 @@ impl AppState {
     pub(super) fn leads_with(&self, token: FencingToken) -> bool {
         let now = self.clock.now();
         let role = self.status.snapshot.borrow().standing.at(now);
-        View::of(&role).own_term() == Some(token)
+        role.own_term() == Some(token)
     }
 
     /// Returns the leader and the lease, as in `/leader`.
@@ -137,11 +135,11 @@ impl Verdict {
     }
 
     pub(super) fn leader(&self) -> Option<&Announcement> {
-        self.view.leader()
+        self.role.leader()
     }
 
     pub(super) fn leads(&self) -> bool {
-        self.view.own_term().is_some()
+        self.role.own_term().is_some()
     }
 
     /// Returns true if this member led and its lease has run out, but the election has not handled that yet.

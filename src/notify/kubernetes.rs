@@ -8,7 +8,7 @@ use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, StatusCode};
-use recipes::election::View;
+use recipes::election::Role;
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::path::Path;
@@ -27,8 +27,8 @@ const TOKEN_ANNOTATION: &str = "bellwether.io/fencing-token";
 /// The number of attempts to write an EndpointSlice that another client changes at the same time.
 const CONFLICTS_MAX: u32 = 3;
 
-/// Returns whether the object that was written for the view `written` must be written again for the view `now`.
-pub(super) fn needs_rewrite(hook: &KubernetesHook, written: &View, now: &View) -> bool {
+/// Returns whether the object that was written for the role `written` must be written again for the role `now`.
+pub(super) fn needs_rewrite(hook: &KubernetesHook, written: &Role, now: &Role) -> bool {
     match hook.target {
         KubernetesTarget::PodLabel { .. } => {
             written.own_term().is_some() != now.own_term().is_some()
@@ -37,23 +37,23 @@ pub(super) fn needs_rewrite(hook: &KubernetesHook, written: &View, now: &View) -
     }
 }
 
-/// Returns whether the object is left unchanged for this view. A member that does not lead leaves an EndpointSlice alone,
+/// Returns whether the object is left unchanged in this role. A member that does not lead leaves an EndpointSlice alone,
 /// because the next leader writes its own address into it.
-pub(super) fn is_left_alone(hook: &KubernetesHook, view: &View) -> bool {
-    matches!(hook.target, KubernetesTarget::EndpointSlice { .. }) && view.own_term().is_none()
+pub(super) fn is_left_alone(hook: &KubernetesHook, role: &Role) -> bool {
+    matches!(hook.target, KubernetesTarget::EndpointSlice { .. }) && role.own_term().is_none()
 }
 
-/// Brings the object up to date with `view`.
+/// Brings the object up to date with `role`.
 ///
 /// # Errors
 /// One line with the problem and its remedy.
-pub(super) async fn set(hook: &KubernetesHook, view: &View) -> Result<(), String> {
+pub(super) async fn set(hook: &KubernetesHook, role: &Role) -> Result<(), String> {
     match &hook.target {
         KubernetesTarget::PodLabel { key, pod } => {
-            let value = if view.own_term().is_some() { LEADER } else { FOLLOWER };
+            let value = if role.own_term().is_some() { LEADER } else { FOLLOWER };
             set_label(&Api::read(hook)?, key, pod, value).await
         }
-        KubernetesTarget::EndpointSlice { name, address } => match view.own_term() {
+        KubernetesTarget::EndpointSlice { name, address } => match role.own_term() {
             Some(token) => set_endpoint(&Api::read(hook)?, name, *address, token.0).await,
             None => Ok(()), // The next leader writes its own address.
         },

@@ -5,7 +5,7 @@ use crate::api::{self, HookMessage, Leader, LeaderFile};
 use crate::clock::KernelTime;
 use crate::config::CHANGE_VARIABLE;
 use crate::znode_names::ElectionNames;
-use recipes::election::{Change, View};
+use recipes::election::{Change, Role};
 use std::time::SystemTime;
 
 /// Returns the message about a change, for all hooks and all attempts. `id` is that of this member, and `state` is the
@@ -32,18 +32,18 @@ pub(super) fn notice(change: &Change, id: String, election: String, state: Leade
     Notice { environment, input: format!("{body}\n"), body }
 }
 
-/// Returns the content of a hook's file for `view`, which was read at the time `at` and has the index `index`.
+/// Returns the content of a hook's file for `role`, which was read at the time `at` and has the index `index`.
 /// `valid_until` is the end of this member's lease, if it leads.
 pub(super) fn leader_file(
-    view: &View,
+    role: &Role,
     names: &ElectionNames,
     index: Option<u64>,
     at: SystemTime,
     valid_until: Option<KernelTime>,
 ) -> LeaderFile {
     LeaderFile {
-        leader: view.leader().map(|leader| Leader::of(leader, &names.znodes)),
-        is_self: view.own_term().is_some(),
+        leader: role.leader().map(|leader| Leader::of(leader, &names.znodes)),
+        is_self: role.own_term().is_some(),
         valid_until_boottime_ns: valid_until.map(|until| until.boottime_ns),
         valid_until_monotonic_ns: valid_until.map(|until| until.monotonic_ns),
         index,

@@ -10,7 +10,7 @@ use crate::config::{HookAction, HookConfig, WhenUnknown};
 use crate::process::reap;
 use crate::status::{HookRecord, Hooks, Snapshot, StatusHandle};
 use crate::znode_names::ElectionNames;
-use recipes::election::{Change, Role, View, changes};
+use recipes::election::{Change, Role, changes};
 use recipes::{FencingToken, Moment};
 use std::io;
 use std::sync::Arc;
@@ -40,8 +40,8 @@ struct HookRunner {
     /// SIGCHLD, at which dead children are reaped.
     deaths: Signal,
     hook_states: Vec<HookState>,
-    /// The view of the leader after the last change for which the hooks were run.
-    handled: View,
+    /// The role after the last change for which the hooks were run.
+    handled: Role,
 }
 
 /// The daemon's side of the channels to the runner of the hooks.
@@ -76,9 +76,9 @@ struct HookState {
     record: HookRecord,
     /// The lock of the hook's file.
     lock: WriteLock,
-    /// The view for which the file or Kubernetes object was last written. `None` if it was never written, or the last
+    /// The role for which the file or Kubernetes object was last written. `None` if it was never written, or the last
     /// write failed.
-    written: Option<View>,
+    written: Option<Role>,
     /// The moment of the next write, if one is due without a change, and the current retry delay, which is zero after a
     /// successful write.
     next_write: Option<(Moment, Duration)>,
@@ -128,7 +128,7 @@ impl HookRunner {
             let seen = self.watch.current_role();
             // Run the hooks for one change only, and then read the snapshot again: later changes may be outdated by then.
             if let Some(change) = changes(&self.handled, &seen.role).into_iter().next() {
-                self.handled = change.view();
+                self.handled = change.role.clone();
                 self.run_hooks(&change, seen.index).await;
                 continue;
             }
@@ -136,8 +136,8 @@ impl HookRunner {
             // Read this before the role: a leaving member counts as one that does not lead, so if it is leaving and the role
             // is unchanged, the hooks for the end of its leadership have run.
             let is_leaving = self.watch.leaving.borrow().is_some();
-            // If the view has changed meanwhile, run the hooks for the new view first.
-            if self.watch.current_role().view() != self.handled {
+            // If the leader has changed meanwhile, run the hooks for that first.
+            if !self.watch.current_role().role.has_same_leader(&self.handled) {
                 continue;
             }
             // Publish that the hooks have run for all changes up to this index.
@@ -180,8 +180,7 @@ impl HookRunner {
 
     /// Runs the hooks that are configured for `change`. Writes files first.
     async fn run_hooks(&mut self, change: &Change, index: Option<u64>) {
-        let view = change.view();
-        let notice = self.notice(change, &view, index);
+        let notice = self.notice(change, index);
         // Files must be up to date at every moment, so they do not wait for hooks that may take long. Kubernetes objects
         // wait for their turn in the list, because the API server may take long as well.
         for n in 0..self.hook_states.len() {
@@ -193,7 +192,7 @@ impl HookRunner {
             // The remaining hooks are too late if this member's term has ended, or the deadline of the shutdown is
             // over.
             let now = self.watch.clock.now();
-            if self.watch.stop_reason(view.own_term(), now).is_some() {
+            if self.watch.stop_reason(change.role.own_term(), now).is_some() {
                 return;
             }
             let hook = &self.hook_states[n].hook;
@@ -203,7 +202,7 @@ impl HookRunner {
                 _ if hook.keeps_up_to_date() => self.refresh(n, change.kind.name()).await,
                 _ if hook.runs_for(change.kind) => {
                     let began = self.begin(n, change.kind.name());
-                    let done = self.run_action(n, &notice, &view, index).await;
+                    let done = self.run_action(n, &notice, &change.role, index).await;
                     self.end(n, began, done);
                 }
                 _ => {}
@@ -211,29 +210,29 @@ impl HookRunner {
         }
     }
 
-    /// Returns the message about `change`, after which the view is `view`.
-    fn notice(&self, change: &Change, view: &View, index: Option<u64>) -> Notice {
+    /// Returns the message about `change`.
+    fn notice(&self, change: &Change, index: Option<u64>) -> Notice {
         let id = self.watch.snapshot.borrow().standing.profile().id.to_string();
-        let valid_until = self.watch.valid_until(view);
+        let valid_until = self.watch.valid_until(&change.role);
         let date = self.watch.clock.date();
-        let state = message::leader_file(view, &self.names, index, date, valid_until);
+        let state = message::leader_file(&change.role, &self.names, index, date, valid_until);
         message::notice(change, id, self.names.election.clone(), state)
     }
 
-    /// Performs the action of the hook with the number `n` for a change, after which the view is `view` and the index is
+    /// Performs the action of the hook with the number `n` for a change, after which the role is `role` and the index is
     /// `index`.
     async fn run_action(
         &mut self,
         n: usize,
         notice: &Notice,
-        view: &View,
+        role: &Role,
         index: Option<u64>,
     ) -> Result<(), HookError> {
         let action = self.hook_states[n].hook.action.clone();
         if let HookAction::Keep { .. } | HookAction::Kubernetes(_) = action {
-            return self.write(n, action, view, index).await;
+            return self.write(n, action, role, index).await;
         }
-        let term = view.own_term();
+        let term = role.own_term();
         let clock = self.watch.clock;
         let watch = &mut self.watch;
         let stopped = async |limit| watch.stopped(term, limit).await;
@@ -241,7 +240,7 @@ impl HookRunner {
     }
 
     /// Brings the files and Kubernetes objects of all hooks up to date. Returns the moment at which to call this again
-    /// even if the view does not change, if there is one.
+    /// even if the leader does not change, if there is one.
     async fn refresh_all(&mut self) -> Option<Moment> {
         for n in 0..self.hook_states.len() {
             self.refresh(n, STATE).await;
@@ -252,9 +251,7 @@ impl HookRunner {
     /// Brings the file or Kubernetes object of the hook with the number `n` up to date with the snapshot, which may be
     /// newer than the change for which the other hooks run. Does nothing if this hook runs only for certain changes.
     async fn refresh(&mut self, n: usize, occasion: &'static str) {
-        let seen = self.watch.current_role();
-        let view = seen.view();
-        let index = seen.index;
+        let CurrentRole { role, index } = self.watch.current_role();
         let HookState { hook, written, next_write, .. } = &self.hook_states[n];
         if !hook.keeps_up_to_date() {
             return;
@@ -262,7 +259,7 @@ impl HookRunner {
         let action = hook.action.clone();
         let next_write = *next_write;
         let is_time_to_write = next_write.is_some_and(|(at, _)| at <= self.watch.clock.now());
-        let is_current = written.as_ref().map(|written| has_same_content(&action, written, &view));
+        let is_current = written.as_ref().map(|written| has_same_content(&action, written, &role));
         let is_due = match is_current {
             Some(true) => is_time_to_write,
             Some(false) => true,
@@ -272,16 +269,16 @@ impl HookRunner {
         if !is_due {
             return;
         }
-        let is_left_alone = matches!(&action, HookAction::Kubernetes(hook) if kubernetes::is_left_alone(hook, &view));
+        let is_left_alone = matches!(&action, HookAction::Kubernetes(hook) if kubernetes::is_left_alone(hook, &role));
         let began = self.begin(n, occasion);
-        let done = self.write(n, action.clone(), &view, index).await;
+        let done = self.write(n, action.clone(), &role, index).await;
         let state = &mut self.hook_states[n];
         let now = self.watch.clock.now();
         (state.written, state.next_write) = match (&done, &action) {
             (Ok(()), HookAction::Kubernetes(_)) => {
-                (Some(view), Some((now.after(kubernetes::REFRESH), Duration::ZERO)))
+                (Some(role), Some((now.after(kubernetes::REFRESH), Duration::ZERO)))
             }
-            (Ok(()), _) => (Some(view), None),
+            (Ok(()), _) => (Some(role), None),
             (Err(_), _) => {
                 let last_delay = next_write.map_or(Duration::ZERO, |(_, delay)| delay);
                 let delay = (2 * last_delay).clamp(RETRY_MIN, RETRY_MAX);
@@ -296,31 +293,31 @@ impl HookRunner {
         }
     }
 
-    /// Writes the file or Kubernetes object of the hook with the number `n` for `view`.
+    /// Writes the file or Kubernetes object of the hook with the number `n` for `role`.
     async fn write(
         &mut self,
         n: usize,
         action: HookAction,
-        view: &View,
+        role: &Role,
         index: Option<u64>,
     ) -> Result<(), HookError> {
         match action {
             HookAction::Keep { file, mode, unknown } => {
                 let date = self.watch.clock.date();
-                let until = self.watch.valid_until(view);
-                let content = message::leader_file(view, &self.names, index, date, until);
+                let until = self.watch.valid_until(role);
+                let content = message::leader_file(role, &self.names, index, date, until);
                 // `None` removes the file.
-                let text = (unknown == WhenUnknown::Keep || *view != View::NoLeader)
+                let text = (unknown == WhenUnknown::Keep || role.leader().is_some())
                     .then(|| (api::json(&content) + "\n").into_bytes());
                 let lock = self.hook_states[n].lock.clone();
                 file::update(&lock, &file, mode, text).await.map_err(HookError::Failed)
             }
             HookAction::Kubernetes(hook) => {
-                let reason = self.watch.stopped_or_outdated(view.own_term(), hook.timeout, |now| {
-                    kubernetes::needs_rewrite(&hook, view, now)
+                let reason = self.watch.stopped_or_outdated(role.own_term(), hook.timeout, |now| {
+                    kubernetes::needs_rewrite(&hook, role, now)
                 });
                 tokio::select! {
-                    done = kubernetes::set(&hook, view) => done.map_err(HookError::Failed),
+                    done = kubernetes::set(&hook, role) => done.map_err(HookError::Failed),
                     reason = reason => Err(reason.into()),
                 }
             }
@@ -388,11 +385,11 @@ impl HookState {
     }
 }
 
-/// Returns whether a file or Kubernetes object has the same content for the view `now` as for the view `written`.
-fn has_same_content(action: &HookAction, written: &View, now: &View) -> bool {
+/// Returns whether a file or Kubernetes object has the same content for the role `now` as for the role `written`.
+fn has_same_content(action: &HookAction, written: &Role, now: &Role) -> bool {
     match action {
         HookAction::Kubernetes(hook) => !kubernetes::needs_rewrite(hook, written, now),
-        _ => written == now,
+        _ => written.has_same_leader(now),
     }
 }
 
@@ -411,12 +408,6 @@ struct CurrentRole {
     index: Option<u64>,
 }
 
-impl CurrentRole {
-    fn view(&self) -> View {
-        View::of(&self.role)
-    }
-}
-
 impl SnapshotWatch {
     /// Returns this member's role now. A leader's role changes with the clock, when its lease ends.
     fn current_role(&self) -> CurrentRole {
@@ -429,13 +420,13 @@ impl SnapshotWatch {
         CurrentRole { role, index: standing.index_at(now) }
     }
 
-    /// Returns the end of this member's lease, if it still leads in the term of `view`.
-    fn valid_until(&self, view: &View) -> Option<KernelTime> {
+    /// Returns the end of this member's lease, if it still leads in the term of `role`.
+    fn valid_until(&self, role: &Role) -> Option<KernelTime> {
         let now = self.clock.now();
         let seen = self.current_role();
-        match (view.own_term(), &seen.role) {
-            (Some(term), Role::Leader { left, .. }) if seen.view().own_term() == Some(term) => {
-                Some(self.clock.kernel_time(now.after(*left)))
+        match seen.role {
+            Role::Leader { left, .. } if seen.role.own_term() == role.own_term() => {
+                Some(self.clock.kernel_time(now.after(left)))
             }
             _ => None,
         }
@@ -444,7 +435,7 @@ impl SnapshotWatch {
     /// Returns why a run must stop now, or `None` if it may continue. `term` is this member's term if the run depends on
     /// its leadership.
     fn stop_reason(&self, term: Option<FencingToken>, now: Moment) -> Option<StopReason> {
-        if term.is_some() && self.current_role().view().own_term() != term {
+        if term.is_some() && self.current_role().role.own_term() != term {
             return Some(StopReason::LostLeadership);
         }
         let deadline = *self.leaving.borrow();
@@ -457,12 +448,12 @@ impl SnapshotWatch {
         self.stopped_or_outdated(term, limit, |_| false).await
     }
 
-    /// Like [`stopped`](Self::stopped), but also stops the run when `is_overtaken` returns true for the current view.
+    /// Like [`stopped`](Self::stopped), but also stops the run when `is_overtaken` returns true for the current role.
     async fn stopped_or_outdated(
         &mut self,
         term: Option<FencingToken>,
         limit: Duration,
-        is_overtaken: impl Fn(&View) -> bool,
+        is_overtaken: impl Fn(&Role) -> bool,
     ) -> StopReason {
         let late_at = self.clock.now().after(limit);
         loop {
@@ -470,7 +461,7 @@ impl SnapshotWatch {
             if let Some(reason) = self.stop_reason(term, now) {
                 return reason;
             }
-            if is_overtaken(&self.current_role().view()) {
+            if is_overtaken(&self.current_role().role) {
                 return StopReason::Overtaken;
             }
             if late_at <= now {

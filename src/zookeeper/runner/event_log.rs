@@ -4,7 +4,7 @@
 use crate::config::Settings;
 use crate::znode_names::ZnodeNames;
 use humantime::format_rfc3339_millis;
-use recipes::election::{Action, Change, ChangeKind, Event, Member, Standing, View};
+use recipes::election::{Action, Change, ChangeKind, Event, Member, Standing};
 use recipes::{FencingToken, Moment, SessionEvent, SessionId, Ticket};
 use std::time::SystemTime;
 use tracing::{Level, debug, error, info, trace, warn};
@@ -136,8 +136,7 @@ impl EventLog {
                 "step"
             );
         }
-        let view = View::of(&role);
-        let leader = view.leader();
+        let leader = role.leader();
         let fields = Fields {
             id: standing.profile().id.as_str(),
             role: role.name(),
@@ -190,7 +189,7 @@ impl LoggedEvent {
 /// Describes a change of the leader, as this member sees it. `lapsed_at` is when this member's own lease ran out, if that
 /// ended its leadership.
 fn change_message(change: &Change, lapsed_at: Option<SystemTime>) -> String {
-    match (change.kind, &change.view()) {
+    match (change.kind, change.role.leader()) {
         (ChangeKind::LostLeadership, _) => {
             let mut message = "no longer leads".to_owned();
             if let Some(token) = change.token {
@@ -201,15 +200,14 @@ fn change_message(change: &Change, lapsed_at: Option<SystemTime>) -> String {
             }
             message
         }
-        // `BecameLeader` always comes with this member as the leader.
-        (ChangeKind::BecameLeader, View::This(leader) | View::Other(leader)) => {
-            format!("became leader: {leader}")
-        }
+        (ChangeKind::BecameLeader, Some(leader)) => format!("became leader: {leader}"),
         // This member still leads, and its address or labels have changed.
-        (ChangeKind::LeaderChanged, View::This(leader)) => format!("leads on: {leader}"),
-        (ChangeKind::LeaderChanged, View::Other(leader)) => format!("follows: {leader}"),
+        (ChangeKind::LeaderChanged, Some(leader)) if change.role.own_term().is_some() => {
+            format!("leads on: {leader}")
+        }
+        (ChangeKind::LeaderChanged, Some(leader)) => format!("follows: {leader}"),
         // Only `LeaderLost` comes without a leader: the second alternative never happens.
-        (ChangeKind::LeaderLost, _) | (_, View::NoLeader) => "knows no leader".into(),
+        (ChangeKind::LeaderLost, _) | (_, None) => "knows no leader".into(),
     }
 }
 
@@ -237,12 +235,12 @@ mod tests {
             (Role::Absent, other(5), "follows: «b leads, token 5»"),
             (other(5), Role::Absent, "knows no leader"),
         ] {
-            let changes = changes(&View::of(&before), &now);
+            let changes = changes(&before, &now);
             let sentences: Vec<_> =
                 changes.iter().map(|change| change_message(change, None)).collect();
             assert_eq!(sentences.join("; "), expected, "{before:?}, then {now:?}");
         }
-        let lapsed = changes(&View::of(&this(4, 0)), &Role::Candidate);
+        let lapsed = changes(&this(4, 0), &Role::Candidate);
         let since = change_message(&lapsed[0], Some(SystemTime::UNIX_EPOCH));
         assert_eq!(since, "no longer leads, token 4, since 1970-01-01T00:00:00.000Z");
     }

@@ -455,7 +455,7 @@ impl Runner {
         self.term_has_ended =
             previous.acquired_by().is_some() && self.standing.acquired_by().is_none();
         self.counters.on_state(&self.standing, now);
-        let changes = changes(&self.recent_changes.view(), &self.standing.at(now));
+        let changes = changes(self.recent_changes.role(), &self.standing.at(now));
         let cause = Cause::of(&event, &previous, now);
         // The date when the lease ended. After a freeze of this process that may be long ago.
         let lapsed_at = previous.lapsed_at(now).and_then(|at| self.clock.date_of(at));
@@ -545,7 +545,7 @@ impl Runner {
             _ => self.clock.date(),
         };
         // If the change resumes the previous process's term, readers also get the time for which no process ran.
-        let own_term = change.view().own_term();
+        let own_term = change.role.own_term();
         let restart = self.link.borrow().restart;
         let down_for = match restart {
             Some(restart) if own_term.is_some() && own_term == self.resumed_term => {

@@ -1,18 +1,7 @@
 //! Changes of the known leader, computed in one place for everything that publishes them.
 
-use super::{Announcement, Role};
+use super::Role;
 use crate::FencingToken;
-
-/// The leader, as this member may report it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum View {
-    /// The member knows of no leader.
-    NoLeader,
-    /// Another member leads.
-    Other(Announcement),
-    /// This member leads.
-    This(Announcement),
-}
 
 /// A kind of change; its name is the same in events, hooks, logs and the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,60 +27,34 @@ pub struct Change {
     pub role: Role,
 }
 
-/// Returns the changes from `before`, the view that was published last, to `current`, the present role of this member;
-/// empty if nothing has changed.
+/// Returns the changes of the leader from `before`, the role that was published last, to `current`, the present role of
+/// this member; empty if both report the same leader.
 ///
 /// Changes that were undone in between are left out. The end of this member's own term is always reported, and so is a
-/// leader after it, even if that is this member again. The view of the last change is that of `current`.
-pub fn changes(before: &View, current: &Role) -> Vec<Change> {
-    let after = View::of(current);
+/// leader after it, even if that is this member again. The last change leads to `current`.
+pub fn changes(before: &Role, current: &Role) -> Vec<Change> {
     let mut changes = vec![];
-    let has_lost_term = before.own_term().is_some() && before.own_term() != after.own_term();
+    let has_lost_term = before.own_term().is_some() && before.own_term() != current.own_term();
     if has_lost_term {
         // If a leader is known now, this member's znode is gone: while it existed, no other term could begin. So after its
         // term, the member was out of the queue, with the role `Absent`. The change to the known leader follows.
-        let role = if after == View::NoLeader { current.clone() } else { Role::Absent };
+        let role = if current.leader().is_none() { current.clone() } else { Role::Absent };
         changes.push(Change { kind: ChangeKind::LostLeadership, token: before.own_term(), role });
     }
     // The loss is reported already, so the next change starts without a leader.
-    let before = if has_lost_term { &View::NoLeader } else { before };
-    let kind = match (before, &after) {
-        (before, after) if before == after => return changes,
-        (View::NoLeader | View::Other(_), View::This(_)) => ChangeKind::BecameLeader,
-        // From `This` to `This`, only the profile has changed, since the term is the same.
-        (View::This(_), View::This(_)) | (_, View::Other(_)) => ChangeKind::LeaderChanged,
-        (_, View::NoLeader) => ChangeKind::LeaderLost,
+    let before = if has_lost_term { &Role::Absent } else { before };
+    if before.has_same_leader(current) {
+        return changes;
+    }
+    let kind = match (current.leader(), current.own_term()) {
+        (None, _) => ChangeKind::LeaderLost,
+        (Some(_), Some(_)) if before.own_term().is_none() => ChangeKind::BecameLeader,
+        // If this member leads, only its profile has changed, since the term is the same.
+        (Some(_), _) => ChangeKind::LeaderChanged,
     };
-    let token = after.leader().map(|leader| leader.ticket.token);
+    let token = current.leader().map(|leader| leader.ticket.token);
     changes.push(Change { kind, token, role: current.clone() });
     changes
-}
-
-impl View {
-    /// Returns the leader as a member in this role may report it.
-    pub fn of(role: &Role) -> Self {
-        match role {
-            Role::Leader { announcement, .. } => Self::This(announcement.clone()),
-            Role::Follower { leader: Some(leader) } => Self::Other(leader.clone()),
-            Role::Follower { leader: None } | Role::Candidate | Role::Absent => Self::NoLeader,
-        }
-    }
-
-    /// Returns the announcement of the known leader.
-    pub fn leader(&self) -> Option<&Announcement> {
-        match self {
-            Self::NoLeader => None,
-            Self::Other(leader) | Self::This(leader) => Some(leader),
-        }
-    }
-
-    /// Returns the token under which this member leads; `None` if it does not lead.
-    pub fn own_term(&self) -> Option<FencingToken> {
-        match self {
-            Self::This(leader) => Some(leader.ticket.token),
-            Self::NoLeader | Self::Other(_) => None,
-        }
-    }
 }
 
 impl ChangeKind {
@@ -109,17 +72,10 @@ impl ChangeKind {
     }
 }
 
-impl Change {
-    /// Returns the leader as the member may report it after this change.
-    pub fn view(&self) -> View {
-        View::of(&self.role)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::election::Profile;
+    use crate::election::{Announcement, Profile};
     use crate::{MemberId, Sequence, Ticket};
     use std::collections::BTreeMap;
     use std::sync::Arc;
@@ -153,13 +109,13 @@ mod tests {
             (other("b", 5), candidate, vec!["leader-lost - candidate"]),
             (other("b", 5), absent, vec!["leader-lost - absent"]),
         ] {
-            let found = changes(&View::of(&before), &now);
+            let found = changes(&before, &now);
             let words: Vec<_> = found.iter().map(words).collect();
             assert_eq!(words, expected, "{before:?}, then {now:?}");
-            let end = found.last().map_or_else(|| View::of(&before), Change::view);
-            assert_eq!(end, View::of(&now), "the last change leads to the present view");
+            let end = found.last().map_or(&before, |last| &last.role);
+            assert!(end.has_same_leader(&now), "the last change leads to the present role");
             if let Some((first, rest)) = found.split_first() {
-                assert_eq!(changes(&first.view(), &now), rest, "one at a time, or all at once");
+                assert_eq!(changes(&first.role, &now), rest, "one at a time, or all at once");
             }
         }
     }
@@ -168,7 +124,7 @@ mod tests {
     fn a_longer_lease_is_no_change() {
         let Role::Leader { announcement, .. } = this(4) else { unreachable!() };
         let renewed = Role::Leader { announcement, left: Duration::from_secs(9) };
-        assert_eq!(changes(&View::of(&this(4)), &renewed), []);
+        assert_eq!(changes(&this(4), &renewed), []);
     }
 
     fn words(change: &Change) -> String {

@@ -21,7 +21,7 @@ mod transfer;
 
 pub use announcement::{Announcement, Profile, ZnodeData};
 pub use cause::Cause;
-pub use change::{Change, ChangeKind, View, changes};
+pub use change::{Change, ChangeKind, changes};
 pub use distance::Distance;
 pub use member::Member;
 pub use policy::Policy;

@@ -3,7 +3,7 @@
 use super::phase::Phase;
 use super::{Announcement, Member, Offer, Priority, Profile, TransferTarget};
 use crate::contender::AcquiredBy;
-use crate::{Moment, Sequence, Ticket};
+use crate::{FencingToken, Moment, Sequence, Ticket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +31,30 @@ pub enum Role {
     Follower { leader: Option<Announcement> },
     /// Not in the queue.
     Absent,
+}
+
+impl Role {
+    /// Returns the leader that a member in this role may report.
+    pub fn leader(&self) -> Option<&Announcement> {
+        match self {
+            Self::Leader { announcement, .. } => Some(announcement),
+            Self::Follower { leader } => leader.as_ref(),
+            Self::Candidate | Self::Absent => None,
+        }
+    }
+
+    /// Returns the token under which this member leads; `None` if it does not lead.
+    pub fn own_term(&self) -> Option<FencingToken> {
+        match self {
+            Self::Leader { announcement, .. } => Some(announcement.ticket.token),
+            _ => None,
+        }
+    }
+
+    /// Returns true if both roles report the same leader, with the same profile, and agree whether that is this member.
+    pub fn has_same_leader(&self, other: &Self) -> bool {
+        self.leader() == other.leader() && self.own_term() == other.own_term()
+    }
 }
 
 impl Standing {
