@@ -7,6 +7,7 @@
 mod chain;
 mod footprint;
 mod handover;
+mod idle;
 mod locks;
 mod scale;
 mod standby;
@@ -53,9 +54,10 @@ use std::{env, fmt::Debug, fs, path::Path, str::FromStr};
 type Pictures = Vec<(&'static str, String)>;
 type Part = fn(&Scene) -> (Section, Pictures);
 
-const PARTS: [(&str, Part); 8] = [
+const PARTS: [(&str, Part); 9] = [
     ("handover", |scene| (handover::handover(scene), vec![])),
     ("standby", |scene| (standby::standby(scene), vec![])),
+    ("idle", |scene| (idle::idle(scene), vec![])),
     ("crash", |scene| (handover::crash(scene), vec![])),
     ("locks", |scene| (locks::locks(scene), vec![])),
     ("chain", chain::chain),

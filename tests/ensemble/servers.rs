@@ -224,6 +224,10 @@ impl Server {
         fs::remove_dir_all(self.logs()).expect("its data is deleted");
     }
 
+    pub(crate) fn process_id(&self) -> u32 {
+        self.process.as_ref().expect("it runs").id()
+    }
+
     /// Where it keeps its logs of transactions and its snapshots.
     pub(crate) fn logs(&self) -> PathBuf {
         self.file("data/version-2")
