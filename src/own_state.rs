@@ -30,9 +30,9 @@ pub async fn publish(mut status: StatusHandle) {
                 continue;
             }
         }
-        let StatusHandle { snapshot, hooks, application, .. } = &mut status;
+        let StatusHandle { late_changes, hooks, application, .. } = &mut status;
         let is_over = tokio::select! {
-            changed = snapshot.changed() => changed.is_err(),
+            changed = late_changes.changed() => changed.is_err(),
             Ok(()) = hooks.changed() => false,
             Ok(()) = application.changed() => false,
         };

@@ -15,7 +15,7 @@ const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 pub async fn run(mut status: StatusHandle, clock: Clock) {
     loop {
         let due = {
-            let snapshot = status.snapshot.borrow_and_update();
+            let snapshot = status.snapshot.borrow();
             // Without Kerberos tickets the transfer would be refused. The preemption stays due until there are new
             // tickets.
             if snapshot.tickets_have_ended { None } else { snapshot.standing.due_preemption() }
@@ -29,7 +29,7 @@ pub async fn run(mut status: StatusHandle, clock: Clock) {
                 Err(refusal) => warn!("transfer to a member of higher priority failed: {refusal}"),
             }
         }
-        if status.snapshot.changed().await.is_err() {
+        if status.late_changes.changed().await.is_err() {
             return;
         }
     }

@@ -429,7 +429,13 @@ impl StatusPublisher {
 /// The side of the channels for the rest of the daemon.
 #[derive(Clone)]
 pub struct StatusHandle {
+    /// The current snapshot. Only those may wait for its changes that must not wait for the thread that serves clients:
+    /// see [`relay_changes`].
     pub snapshot: watch::Receiver<Arc<Snapshot>>,
+    /// Wakes the clients of the API after a change of the snapshot.
+    pub changes: watch::Receiver<()>,
+    /// Wakes the hooks and the daemon's other tasks after a change of the snapshot, once the clients have been woken.
+    pub late_changes: watch::Receiver<()>,
     /// Notified when the published lease ends at another moment than before. `exec` waits for it, to kill its program in
     /// time.
     pub lease_moved: Arc<Notify>,
@@ -517,8 +523,16 @@ impl StatusHandle {
         patience: Duration,
         mut condition: impl FnMut(&Snapshot) -> bool,
     ) -> Result<(), Elapsed> {
-        let mut snapshots = self.snapshot.clone();
-        timeout(patience, snapshots.wait_for(|snapshot| condition(snapshot))).await.map(drop)
+        let mut changes = self.changes.clone();
+        timeout(patience, async {
+            loop {
+                let is_met = condition(&self.snapshot.borrow());
+                if is_met || changes.changed().await.is_err() {
+                    return;
+                }
+            }
+        })
+        .await
     }
 
     /// Waits until the hooks have run for the newest change.
@@ -539,7 +553,8 @@ impl StatusHandle {
     }
 }
 
-/// Creates the channels, with the snapshot of a member that has not handled any event.
+/// Creates the channels, with the snapshot of a member that has not handled any event. Call this in the runtime that serves
+/// clients.
 pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
     let snapshot = Snapshot {
         standing: member.standing(),
@@ -561,8 +576,11 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
         requests: asked,
         meter: meter.clone(),
     };
+    let (changes, late_changes) = relay_changes(snapshot_out.clone());
     let status = StatusHandle {
         snapshot: snapshot_out,
+        changes,
+        late_changes,
         lease_moved,
         requests: ask,
         // The runner of the hooks and the health check have not published anything yet.
@@ -577,6 +595,28 @@ pub fn set_up(member: &Member, now: Moment) -> (StatusPublisher, StatusHandle) {
         shutdown: Arc::default(),
     };
     (publisher, status)
+}
+
+/// Starts a task that passes on each change of the snapshot to those who wait for one: first to the clients of the API, and
+/// then to the daemon's other tasks, some of which run on another thread. The election's thread, which publishes the
+/// snapshot, wakes only this task: to wake a thousand clients would delay its claim and its renewals, and to wake a second
+/// thread would delay the clients on a machine with few cores.
+///
+/// The returned channels only wake: the snapshot itself may be newer.
+fn relay_changes(
+    mut snapshots: watch::Receiver<Arc<Snapshot>>,
+) -> (watch::Receiver<()>, watch::Receiver<()>) {
+    let (clients, changes) = watch::channel(());
+    let (others, late_changes) = watch::channel(());
+    tokio::spawn(async move {
+        while snapshots.changed().await.is_ok() {
+            clients.send_replace(());
+            // Let the clients' tasks run first.
+            tokio::task::yield_now().await;
+            others.send_replace(());
+        }
+    });
+    (changes, late_changes)
 }
 
 #[cfg(test)]

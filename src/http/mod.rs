@@ -44,7 +44,7 @@ use crate::api;
 use crate::byte_budget::{ByteBudget, ReservedBytes};
 use crate::cached::SharedReading;
 use crate::clock::Clock;
-use crate::status::{QueueReading, Snapshot, StatusHandle};
+use crate::status::{QueueReading, StatusHandle};
 use crate::znode_names::ElectionNames;
 pub use authorize::Authorization;
 use axum::body::{Body, HttpBody};
@@ -63,7 +63,7 @@ pub use serve::{Accept, ConnectionLimits, serve};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::SystemTime;
-use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::sync::{Mutex, Semaphore};
 use verdict::Verdict;
 
 /// The inputs of every answer. Each request clones this several times, so cloning is cheap.
@@ -77,8 +77,6 @@ struct AppState {
 
 struct AppStateInner {
     status: StatusHandle,
-    /// Wakes the clients that wait for a change of the snapshot: see [`relay_changes`].
-    changes: watch::Receiver<()>,
     clock: Clock,
     lease_clock: api::LeaseClock,
     names: ElectionNames,
@@ -131,7 +129,7 @@ pub type Service = TowerToHyperService<Router>;
 const VERSION: &str = "/v1";
 
 /// Returns the services of the two listeners. `limits` are those of the application's listener. Both services share its
-/// memory budget. Call this in the runtime that serves them.
+/// memory budget.
 pub fn services(
     status: StatusHandle,
     clock: Clock,
@@ -140,7 +138,6 @@ pub fn services(
     limits: &ConnectionLimits,
 ) -> Services {
     let inner = Arc::new(AppStateInner {
-        changes: relay_changes(status.snapshot.clone()),
         status,
         clock,
         lease_clock: api::LeaseClock::read(),
@@ -160,20 +157,6 @@ pub fn services(
         probes: service(routes::probe_routes(), AppState { serves_probes: true, ..app.clone() }),
         api: service(routes::api_routes(), app),
     }
-}
-
-/// Starts a task that passes on each change of the snapshot to all clients that wait for one. The election's thread, which
-/// publishes the snapshot, wakes only this task: to wake a thousand clients would delay its claim and its renewals.
-///
-/// The returned channel only wakes: clients read the snapshot itself, which may be newer.
-fn relay_changes(mut snapshots: watch::Receiver<Arc<Snapshot>>) -> watch::Receiver<()> {
-    let (relayed, changes) = watch::channel(());
-    tokio::spawn(async move {
-        while snapshots.changed().await.is_ok() {
-            relayed.send_replace(());
-        }
-    });
-    changes
 }
 
 fn service(routes: Router<AppState>, app: AppState) -> Service {

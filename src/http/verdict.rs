@@ -103,7 +103,7 @@ impl AppState {
 
     /// Waits for a verdict for which `condition` is true. Returns `None` if this process ends.
     pub(super) async fn until(&self, condition: impl Fn(&Verdict) -> bool) -> Option<Verdict> {
-        let mut changes = self.changes.clone();
+        let mut changes = self.status.changes.clone();
         loop {
             // Mark first, so that a snapshot that is published after the evaluation ends the wait below.
             changes.mark_unchanged();

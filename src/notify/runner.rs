@@ -106,16 +106,16 @@ pub async fn run(
     status: StatusHandle,
 ) -> io::Result<()> {
     let HookInputs { hooks, leaving, records } = inputs;
-    let StatusHandle { snapshot, .. } = status;
+    let StatusHandle { snapshot, late_changes: changes, .. } = status;
     let runner = HookRunner {
         names,
         file_limit,
         hooks,
         records,
-        watch: SnapshotWatch { clock, alarm: Alarm::new()?, snapshot, leaving },
+        watch: SnapshotWatch { clock, alarm: Alarm::new()?, snapshot, changes, leaving },
         deaths: signal(SignalKind::child())?,
         hook_states: vec![],
-        handled: View::NoLeader,
+        handled: Role::Absent,
     };
     runner.run().await;
     Ok(())
@@ -398,6 +398,8 @@ struct SnapshotWatch {
     clock: Clock,
     alarm: Alarm,
     snapshot: watch::Receiver<Arc<Snapshot>>,
+    /// Wakes this task after a change of the snapshot.
+    changes: watch::Receiver<()>,
     /// The deadline of all hooks, if this process is shutting down.
     leaving: watch::Receiver<Option<Moment>>,
 }
@@ -478,10 +480,10 @@ impl SnapshotWatch {
         let deadline = *self.leaving.borrow();
         let due = [lease_end.filter(|_| term.is_some()), deadline, moment].into_iter().flatten();
         // A channel whose sender is gone would complete at once, again and again, so do not wait for it.
-        let may_publish = self.snapshot.has_changed().is_ok();
+        let may_publish = self.changes.has_changed().is_ok();
         let may_leave = self.leaving.has_changed().is_ok();
         tokio::select! {
-            _ = self.snapshot.changed(), if may_publish => {}
+            _ = self.changes.changed(), if may_publish => {}
             _ = self.leaving.changed(), if may_leave => {}
             () = self.alarm.ring_at(due.min()) => {}
         }
