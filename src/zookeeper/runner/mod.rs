@@ -315,7 +315,10 @@ impl Runner {
         if let Some(file) = &self.resume.file {
             file.note_closing();
         }
-        Some(session.close().await)
+        let closing = session.close().await;
+        // Let the library's task send the request now, before anything is logged.
+        tokio::task::yield_now().await;
+        Some(closing)
     }
 
     /// Drops the state of the closed session, if [`Self::send_requests`] has left actions, because those have ended it. Then
