@@ -24,10 +24,9 @@
 //! znode was deleted by force, others may be notified that all have left while that member is still inside.
 
 use crate::holding::{End, HoldingSpec, HoldingState, Loss};
-use crate::place::{Action, Effect, Event, Recipe};
+use crate::place::{Action, Effect, Event, Next, Outbox, Recipe};
 use crate::session::LeasedSession;
 use crate::{Moment, Queue, Sequence, Ticket};
-use std::mem;
 use std::num::NonZeroU32;
 
 /// One use of a barrier, identified by the zxid of the last write to the data of the barrier's path (the mzxid). A new
@@ -95,22 +94,16 @@ impl Reading {
     }
 }
 
-/// A member of a barrier, also before it has joined and after it has left.
+/// A member of a barrier, from its join until it knows that all others have left.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Barrier {
     size: NonZeroU32,
     stage: Stage,
-    /// The effects of the current event, in order.
-    outbox: Vec<Effect>,
+    outbox: Outbox,
 }
 
-/// The stage of a member, from its request to the end that is reported to its application.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Stage {
-    /// The member needs a session to join.
-    NoSession,
-    /// The own znode is being created.
-    Joining,
     /// The barrier is not open yet, or it was opened for others, who are still inside. `present` is the number of members at the last reading,
     /// including those inside; `None` before the first reading. `watched` is the nearest znode ahead, if it is watched:
     /// only while others are inside.
@@ -123,14 +116,9 @@ enum Stage {
     Leaving { ticket: Ticket, insiders: Insiders },
     /// The own znode is gone, but others may still be inside. `watched` is the one of them with the largest sequence,
     /// if its znode is watched.
-    Outside { insiders: Insiders, watched: Option<Sequence> },
-    /// Like `Outside`, but without a session to read the barrier.
-    OutsideNoSession(Insiders),
-    /// The member gave up, was refused, or lost its lease. The end was reported, but the znode is not deleted yet.
-    /// `None` while the znode is still being created.
-    Withdrawing(Option<Ticket>),
-    /// The end was reported, and the znode is gone.
-    Over,
+    Left { insiders: Insiders, watched: Option<Sequence> },
+    /// Like `Left`, but without a session to read the barrier.
+    LeftNoSession(Insiders),
 }
 
 /// The members inside a barrier in one round: all with a sequence up to `last`.
@@ -151,42 +139,34 @@ impl Insiders {
     }
 }
 
-impl Barrier {
-    pub(crate) fn new(size: NonZeroU32) -> Self {
-        Self { size, stage: Stage::NoSession, outbox: vec![] }
-    }
-}
-
 impl Recipe for Barrier {
+    fn outbox(&mut self) -> &mut Outbox {
+        &mut self.outbox
+    }
+
     fn on_session_opened(&mut self) {
-        match self.stage {
-            Stage::NoSession => self.join(),
-            Stage::OutsideNoSession(insiders) => self.wait_outside(insiders),
-            _ => {}
+        if let Stage::LeftNoSession(insiders) = self.stage {
+            self.wait_for_others(insiders);
         }
     }
 
-    fn on_session_lost(&mut self) {
+    fn on_session_lost(&mut self) -> Next {
         match self.stage {
-            Stage::NoSession | Stage::Joining | Stage::Waiting { .. } | Stage::Open { .. } => {
-                self.stage = Stage::NoSession;
-            }
-            Stage::Inside { .. } => self.end(End::Lost(Loss::SessionEnded), Stage::Over),
+            Stage::Waiting { .. } | Stage::Open { .. } => Next::AwaitSession,
+            Stage::Inside { .. } => Next::Over(End::Lost(Loss::SessionEnded)),
             // The own znode, if it still existed, ended with the session.
             Stage::Leaving { insiders, .. }
-            | Stage::Outside { insiders, .. }
-            | Stage::OutsideNoSession(insiders) => self.stage = Stage::OutsideNoSession(insiders),
-            Stage::Withdrawing(_) | Stage::Over => self.stage = Stage::Over,
+            | Stage::Left { insiders, .. }
+            | Stage::LeftNoSession(insiders) => {
+                self.stage = Stage::LeftNoSession(insiders);
+                Next::Stay
+            }
         }
     }
 
-    fn release(&mut self) {
+    fn release(&mut self) -> Next {
         match self.stage {
-            Stage::NoSession => self.end(End::Released, Stage::Over),
-            Stage::Joining => self.end(End::Released, Stage::Withdrawing(None)),
-            Stage::Waiting { ticket, .. } | Stage::Open { ticket, .. } => {
-                self.withdraw(ticket, End::Released);
-            }
+            Stage::Waiting { .. } | Stage::Open { .. } => return Next::Leave(End::Released),
             // The end is reported later, when all others have left, too.
             Stage::Inside { ticket, insiders } => {
                 self.stage = Stage::Leaving { ticket, insiders };
@@ -195,64 +175,66 @@ impl Recipe for Barrier {
             // The member is leaving or has left already.
             _ => {}
         }
+        Next::Stay
     }
 
-    fn end_if_lapsed(&mut self, session: &LeasedSession, now: Moment) {
-        let Stage::Inside { ticket, .. } = self.stage else { return };
-        if session.lease_left(now).is_none() {
-            self.withdraw(ticket, End::Lost(Loss::LeaseRanOut));
+    fn end_if_lapsed(&self, session: &LeasedSession, now: Moment) -> Next {
+        match self.stage {
+            Stage::Inside { .. } if session.lease_left(now).is_none() => {
+                Next::Leave(End::Lost(Loss::LeaseRanOut))
+            }
+            _ => Next::Stay,
         }
     }
 
-    fn on_committed(&mut self, session: &mut LeasedSession, _sent_at: Moment, now: Moment) {
+    fn on_committed(&mut self, session: &mut LeasedSession, _sent_at: Moment, now: Moment) -> Next {
         // The commit may have renewed the lease.
         if let Stage::Open { ticket, insiders } = self.stage {
             self.enter(session, now, ticket, insiders);
         }
+        Next::Stay
     }
 
-    fn step(&mut self, session: &mut LeasedSession, now: Moment, event: Event) {
-        match event {
-            Event::Joined { ticket, .. } => self.on_joined(ticket),
-            Event::TicketLost(ticket) => self.on_ticket_lost(ticket),
-            Event::BarrierRead(reading) => self.on_read(session, now, &reading),
-            Event::Gone { sequence: gone, .. } => match &mut self.stage {
-                Stage::Waiting { watched, .. } | Stage::Outside { watched, .. }
-                    if *watched == Some(gone) =>
-                {
-                    *watched = None;
-                    self.outbox.push(Effect::Do(Action::Read));
-                }
-                _ => {}
-            },
-            Event::BarrierChanged => {
-                if let Stage::Waiting { .. } | Stage::Outside { .. } = self.stage {
-                    self.outbox.push(Effect::Do(Action::Read));
-                }
+    fn step(&mut self, session: &mut LeasedSession, now: Moment, event: Event) -> Next {
+        match (event, &mut self.stage) {
+            (
+                Event::TicketLost(lost),
+                Stage::Waiting { ticket, .. } | Stage::Open { ticket, .. },
+            ) if *ticket == lost => return Next::Rejoin,
+            (Event::TicketLost(lost), Stage::Inside { ticket, .. }) if *ticket == lost => {
+                return Next::Over(End::Lost(Loss::Deleted));
             }
-            Event::Left => match self.stage {
-                Stage::Leaving { insiders, .. } => self.wait_outside(insiders),
-                Stage::Withdrawing(_) => self.stage = Stage::Over,
-                _ => {}
-            },
-            // Only locks need these.
-            Event::QueueRead(_) | Event::Watched(_) => {}
+            (Event::BarrierRead(reading), Stage::Waiting { .. }) => {
+                return self.on_read_waiting(session, now, &reading);
+            }
+            (Event::BarrierRead(reading), Stage::Left { .. }) => {
+                return self.on_read_left(&reading);
+            }
+            (
+                Event::Gone { sequence: gone, .. },
+                Stage::Waiting { watched, .. } | Stage::Left { watched, .. },
+            ) if *watched == Some(gone) => {
+                *watched = None;
+                self.outbox.push(Effect::Do(Action::Read));
+            }
+            (Event::BarrierChanged, Stage::Waiting { .. } | Stage::Left { .. }) => {
+                self.outbox.push(Effect::Do(Action::Read));
+            }
+            (Event::Left, Stage::Leaving { insiders, .. }) => {
+                let insiders = *insiders;
+                self.wait_for_others(insiders);
+            }
+            // In any other stage, the member does not need the event.
+            _ => {}
         }
-    }
-
-    fn take_effects(&mut self) -> Vec<Effect> {
-        mem::take(&mut self.outbox)
+        Next::Stay
     }
 
     fn waits_for(&self) -> Option<Sequence> {
         match self.stage {
-            Stage::Waiting { watched, .. } | Stage::Outside { watched, .. } => watched,
+            Stage::Waiting { watched, .. } | Stage::Left { watched, .. } => watched,
             _ => None,
         }
-    }
-
-    fn is_over(&self) -> bool {
-        self.stage == Stage::Over
     }
 
     fn needs_lease(&self) -> bool {
@@ -265,14 +247,12 @@ impl Recipe for Barrier {
             | Stage::Open { ticket, .. }
             | Stage::Inside { ticket, .. }
             | Stage::Leaving { ticket, .. } => Some(ticket),
-            Stage::Withdrawing(ticket) => ticket,
-            _ => None,
+            Stage::Left { .. } | Stage::LeftNoSession(_) => None,
         }
     }
 
-    fn status(&self, session: Option<&LeasedSession>, now: Moment) -> Option<HoldingState> {
-        Some(match self.stage {
-            Stage::NoSession | Stage::Joining => HoldingState::Gathering { present: None },
+    fn state(&self, session: Option<&LeasedSession>, now: Moment) -> HoldingState {
+        match self.stage {
             Stage::Waiting { present, .. } => HoldingState::Gathering { present },
             // The barrier opened when at least this many members were present.
             Stage::Open { .. } => {
@@ -286,30 +266,17 @@ impl Recipe for Barrier {
                     None => HoldingState::Ended(End::Lost(Loss::LeaseRanOut)),
                 }
             }
-            Stage::Leaving { .. } | Stage::Outside { .. } | Stage::OutsideNoSession(_) => {
+            Stage::Leaving { .. } | Stage::Left { .. } | Stage::LeftNoSession(_) => {
                 HoldingState::Leaving
             }
-            Stage::Withdrawing(_) | Stage::Over => return None,
-        })
+        }
     }
 }
 
 impl Barrier {
-    fn join(&mut self) {
-        self.stage = Stage::Joining;
-        self.outbox.push(Effect::Do(Action::Join(HoldingSpec::Barrier(self.size))));
-    }
-
-    /// Reports this end, and enters `stage`.
-    fn end(&mut self, end: End, stage: Stage) {
-        self.stage = stage;
-        self.outbox.push(Effect::Ended(end));
-    }
-
-    /// Reports this end, and deletes the own znode without waiting for the others.
-    fn withdraw(&mut self, ticket: Ticket, end: End) {
-        self.end(end, Stage::Withdrawing(Some(ticket)));
-        self.outbox.push(Effect::Do(Action::Leave(ticket)));
+    pub(crate) fn joined(size: NonZeroU32, ticket: Ticket) -> Self {
+        let stage = Stage::Waiting { ticket, present: None, watched: None };
+        Self { size, stage, outbox: vec![] }
     }
 
     /// Enters the open barrier if enough of the session's lease is left, and otherwise once a committed heartbeat has
@@ -322,78 +289,33 @@ impl Barrier {
         };
     }
 
-    /// Begins to wait, after this participant has left the barrier, until all others have left it.
-    fn wait_outside(&mut self, insiders: Insiders) {
-        self.stage = Stage::Outside { insiders, watched: None };
+    /// Begins to wait, after this member has left the barrier, until all others have left it.
+    fn wait_for_others(&mut self, insiders: Insiders) {
+        self.stage = Stage::Left { insiders, watched: None };
         self.outbox.push(Effect::Do(Action::Read));
-    }
-
-    fn on_joined(&mut self, ticket: Ticket) {
-        match self.stage {
-            Stage::Joining => {
-                self.stage = Stage::Waiting { ticket, present: None, watched: None };
-                self.outbox.push(Effect::Do(Action::Read));
-            }
-            // The member stopped waiting during the join.
-            Stage::Withdrawing(None) => {
-                self.stage = Stage::Withdrawing(Some(ticket));
-                self.outbox.push(Effect::Do(Action::Leave(ticket)));
-            }
-            _ => {}
-        }
-    }
-
-    fn on_ticket_lost(&mut self, lost: Ticket) {
-        match self.stage {
-            Stage::Waiting { ticket, .. } | Stage::Open { ticket, .. } if ticket == lost => {
-                self.join();
-            }
-            Stage::Inside { ticket, .. } if ticket == lost => {
-                self.end(End::Lost(Loss::Deleted), Stage::Over);
-            }
-            // In any other stage, or with another ticket, the member does not need the lost znode.
-            _ => {}
-        }
-    }
-
-    fn on_read(&mut self, session: &LeasedSession, now: Moment, reading: &Reading) {
-        match self.stage {
-            Stage::Waiting { ticket, watched, .. } => {
-                self.on_read_waiting(session, now, reading, ticket, watched);
-            }
-            Stage::Outside { insiders, watched } => {
-                self.on_read_outside(reading, insiders, watched);
-            }
-            _ => {}
-        }
     }
 
     /// Enters if the barrier is open for this member. If the barrier is open only for earlier members, ends their round
     /// once they are gone. If the barrier is not open, opens it once enough members are present.
-    fn on_read_waiting(
-        &mut self,
-        session: &LeasedSession,
-        now: Moment,
-        reading: &Reading,
-        ticket: Ticket,
-        watched: Option<Sequence>,
-    ) {
+    fn on_read_waiting(&mut self, session: &LeasedSession, now: Moment, reading: &Reading) -> Next {
+        let Stage::Waiting { ticket, watched, .. } = self.stage else { return Next::Stay };
         let own = ticket.sequence;
         let round = reading.round;
         if let Some(found) = reading.size
             && found != self.size
         {
-            return self.withdraw(ticket, End::Refused { found: HoldingSpec::Barrier(found) });
+            return Next::Leave(End::Refused { found: HoldingSpec::Barrier(found) });
         }
         // If the reading lacks the own znode, that is lost: such a reading is delivered only if a quorum agrees.
         if !reading.members.iter().any(|member| member == own) {
-            return self.join();
+            return Next::Rejoin;
         }
         let present = reading.members.iter().count();
         let to_watch = match reading.ready {
             // The barrier is open for this member.
             Some(last) if own <= last => {
-                return self.enter(session, now, ticket, Insiders { round, last });
+                self.enter(session, now, ticket, Insiders { round, last });
+                return Next::Stay;
             }
             // The barrier is open for earlier members, which are inside or died there. If all are gone, end their
             // round: those that died cannot. Watch only the nearest member ahead, so that the end of a znode wakes one
@@ -422,19 +344,16 @@ impl Barrier {
             self.outbox.push(Effect::Do(Action::Watch(ahead)));
         }
         self.stage = Stage::Waiting { ticket, present: Some(present), watched: to_watch };
+        Next::Stay
     }
 
     /// Waits until all others inside have left, by watching the one with the largest sequence. Then ends the round, and
     /// reports the end after the next reading.
-    fn on_read_outside(
-        &mut self,
-        reading: &Reading,
-        insiders: Insiders,
-        watched: Option<Sequence>,
-    ) {
+    fn on_read_left(&mut self, reading: &Reading) -> Next {
+        let Stage::Left { insiders, watched } = self.stage else { return Next::Stay };
         match insiders.last_present(reading) {
             Some(last) => {
-                self.stage = Stage::Outside { insiders, watched: Some(last) };
+                self.stage = Stage::Left { insiders, watched: Some(last) };
                 if watched != Some(last) {
                     self.outbox.push(Effect::Do(Action::Watch(last)));
                 }
@@ -444,8 +363,9 @@ impl Barrier {
             None if reading.round == insiders.round && reading.ready.is_some() => {
                 self.outbox.push(Effect::Do(Action::EndRound(insiders.round)));
             }
-            None => self.end(End::AllLeft, Stage::Over),
+            None => return Next::Over(End::AllLeft),
         }
+        Next::Stay
     }
 }
 

@@ -1,11 +1,13 @@
 //! The place of one holding (a requested lock or barrier) among the znodes of that lock or barrier: the events of the
-//! place, which the runner reports, and the actions on these znodes, which the runner performs.
+//! place, which the runner reports, and the actions on these znodes, which the runner performs. Joining and leaving are the
+//! same for all recipes, and are here; the [`Recipe`] decides what happens between them.
 
-use crate::barrier::{Reading, Round};
+use crate::barrier::{Barrier, Reading, Round};
 use crate::holding::{End, HoldingSpec, HoldingState};
-use crate::lock::LockEntry;
+use crate::lock::{Lock, LockEntry};
 use crate::session::LeasedSession;
 use crate::{FencingToken, Moment, Queue, Sequence, Ticket};
+use std::mem;
 use std::num::NonZeroU32;
 
 /// Events of one place, reported by the runner.
@@ -68,46 +70,282 @@ pub(crate) enum Effect {
     Ended(End),
 }
 
-/// The state machine of one holding: a lock, or a member of a barrier. [`Holdings`](crate::holding::Holdings) calls it,
-/// and takes the effects after each call.
+/// The effects of the current event, in order.
+pub(crate) type Outbox = Vec<Effect>;
+
+/// The place of one holding, from its request to the end that is reported to its application.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    spec: HoldingSpec,
+    stage: Stage,
+    outbox: Outbox,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Stage {
+    /// A session is needed to join.
+    NoSession,
+    /// The own znode is being created.
+    Joining,
+    /// The own znode exists, or the barrier was left and others may still be inside.
+    Active(ActiveRecipe),
+    /// The end was reported, but the znode is not deleted yet. `None` while the znode is still being created.
+    Leaving(Option<Ticket>),
+    /// The end was reported, and the znode is gone.
+    Over,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum ActiveRecipe {
+    Lock(Lock),
+    Barrier(Barrier),
+}
+
+/// The state machine of a lock, or of a member of a barrier, once its znode exists. [`Place`] calls it, and carries out
+/// the returned [`Next`].
 pub(crate) trait Recipe {
-    /// Handles a new session: a place that waits for a session creates its znode.
+    /// Returns the effects of the events so far, which [`Place`] takes.
+    fn outbox(&mut self) -> &mut Outbox;
+
+    /// Handles a new session, of a recipe that has outlived the previous one.
     fn on_session_opened(&mut self);
 
-    /// Handles the end of the session, with which a held lock or a stay inside a barrier ends. A place that still waits
-    /// joins again, at the tail, in the next session.
-    fn on_session_lost(&mut self);
+    /// Handles the end of the session, with which a held lock or a stay inside a barrier ends.
+    fn on_session_lost(&mut self) -> Next;
 
     /// Releases the lock, leaves the barrier, or stops waiting.
-    fn release(&mut self);
+    fn release(&mut self) -> Next;
 
-    /// If the lock is held, or the member is inside the barrier, and the lease has run out: reports the loss, and
-    /// deletes the own znode.
-    fn end_if_lapsed(&mut self, session: &LeasedSession, now: Moment);
+    /// Ends a lock that is held, or a stay inside the barrier, if the lease has run out.
+    fn end_if_lapsed(&self, session: &LeasedSession, now: Moment) -> Next;
 
     /// Handles that a quorum committed a write of this session, which was sent at `sent_at`.
-    fn on_committed(&mut self, session: &mut LeasedSession, sent_at: Moment, now: Moment);
+    fn on_committed(&mut self, session: &mut LeasedSession, sent_at: Moment, now: Moment) -> Next;
 
     /// Handles an event of this place.
-    fn step(&mut self, session: &mut LeasedSession, now: Moment, event: Event);
-
-    /// Returns the effects of the events since the last call, in order.
-    fn take_effects(&mut self) -> Vec<Effect>;
+    fn step(&mut self, session: &mut LeasedSession, now: Moment, event: Event) -> Next;
 
     /// Returns the watched znode that this place waits for, so that a quorum can be asked whether it still exists;
     /// `None` if the place waits for no znode, or does not know it yet.
     fn waits_for(&self) -> Option<Sequence>;
 
-    /// Returns true once the end was reported and the own znode is gone, so that this place can be dropped.
-    fn is_over(&self) -> bool;
-
     /// Returns true if this place holds, or if only a lease is missing for it to hold. Then the session needs regular
     /// heartbeats.
     fn needs_lease(&self) -> bool;
 
-    /// Returns the ticket of the own znode; `None` before the znode is created, and once it is gone.
+    /// Returns the ticket of the own znode; `None` once the znode is gone.
     fn ticket(&self) -> Option<Ticket>;
 
+    /// Returns the state at this moment.
+    fn state(&self, session: Option<&LeasedSession>, now: Moment) -> HoldingState;
+}
+
+/// The next stage of a place, as its recipe decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The recipe goes on.
+    Stay,
+    /// The own znode is lost: create another, at the tail.
+    Rejoin,
+    /// The session is lost: create another znode in the next session.
+    AwaitSession,
+    /// Report this end, and delete the own znode.
+    Leave(End),
+    /// Report this end. The own znode is gone.
+    Over(End),
+}
+
+impl Place {
+    pub(crate) fn new(spec: HoldingSpec) -> Self {
+        Self { spec, stage: Stage::NoSession, outbox: vec![] }
+    }
+
+    /// Handles a new session: a place that waits for a session creates its znode.
+    pub(crate) fn on_session_opened(&mut self) {
+        match &mut self.stage {
+            Stage::NoSession => self.join(),
+            Stage::Active(active) => {
+                active.recipe_mut().on_session_opened();
+                self.proceed(Next::Stay);
+            }
+            _ => {}
+        }
+    }
+
+    /// Handles the end of the session. A place that still waits joins again, at the tail, in the next session.
+    pub(crate) fn on_session_lost(&mut self) {
+        match &mut self.stage {
+            Stage::NoSession | Stage::Joining => self.stage = Stage::NoSession,
+            Stage::Active(active) => {
+                let next = active.recipe_mut().on_session_lost();
+                self.proceed(next);
+            }
+            Stage::Leaving(_) | Stage::Over => self.stage = Stage::Over,
+        }
+    }
+
+    /// Releases the lock, leaves the barrier, or stops waiting.
+    pub(crate) fn release(&mut self) {
+        match &mut self.stage {
+            Stage::NoSession => self.end(End::Released, Stage::Over),
+            Stage::Joining => self.end(End::Released, Stage::Leaving(None)),
+            Stage::Active(active) => {
+                let next = active.recipe_mut().release();
+                self.proceed(next);
+            }
+            Stage::Leaving(_) | Stage::Over => {}
+        }
+    }
+
+    /// If the lock is held, or the member is inside the barrier, and the lease has run out: reports the loss, and
+    /// deletes the own znode.
+    pub(crate) fn end_if_lapsed(&mut self, session: &LeasedSession, now: Moment) {
+        if let Stage::Active(active) = &self.stage {
+            let next = active.recipe().end_if_lapsed(session, now);
+            self.proceed(next);
+        }
+    }
+
+    /// Handles that a quorum committed a write of this session, which was sent at `sent_at`.
+    pub(crate) fn on_committed(
+        &mut self,
+        session: &mut LeasedSession,
+        sent_at: Moment,
+        now: Moment,
+    ) {
+        if let Stage::Active(active) = &mut self.stage {
+            let next = active.recipe_mut().on_committed(session, sent_at, now);
+            self.proceed(next);
+        }
+    }
+
+    /// Handles an event of this place.
+    pub(crate) fn step(&mut self, session: &mut LeasedSession, now: Moment, event: Event) {
+        match (&mut self.stage, event) {
+            (Stage::Active(active), event) => {
+                let next = active.recipe_mut().step(session, now, event);
+                self.proceed(next);
+            }
+            (Stage::Joining, Event::Joined { ticket, .. }) => {
+                self.stage = Stage::Active(match self.spec {
+                    HoldingSpec::Lock(mode) => ActiveRecipe::Lock(Lock::joined(mode, ticket)),
+                    HoldingSpec::Barrier(size) => {
+                        ActiveRecipe::Barrier(Barrier::joined(size, ticket))
+                    }
+                });
+                self.outbox.push(Effect::Do(Action::Read));
+            }
+            // The holding was released during the join.
+            (Stage::Leaving(None), Event::Joined { ticket, .. }) => self.delete(ticket),
+            (Stage::Leaving(_), Event::Left) => self.stage = Stage::Over,
+            _ => {}
+        }
+    }
+
+    /// Returns the effects of the events since the last call, in order.
+    pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
+        mem::take(&mut self.outbox)
+    }
+
+    /// Returns the watched znode that this place waits for, as [`Recipe::waits_for`] does.
+    pub(crate) fn waits_for(&self) -> Option<Sequence> {
+        self.recipe().and_then(Recipe::waits_for)
+    }
+
+    /// Returns true once the end was reported and the own znode is gone, so that this place can be dropped.
+    pub(crate) fn is_over(&self) -> bool {
+        self.stage == Stage::Over
+    }
+
+    /// Returns true if the session needs regular heartbeats for this place, as [`Recipe::needs_lease`] does.
+    pub(crate) fn needs_lease(&self) -> bool {
+        self.recipe().is_some_and(Recipe::needs_lease)
+    }
+
+    /// Returns the ticket of the own znode; `None` before the znode is created, and once it is gone.
+    pub(crate) fn ticket(&self) -> Option<Ticket> {
+        match &self.stage {
+            Stage::Active(active) => active.recipe().ticket(),
+            Stage::Leaving(ticket) => *ticket,
+            _ => None,
+        }
+    }
+
     /// Returns the state at this moment; `None` once the end was reported.
-    fn status(&self, session: Option<&LeasedSession>, now: Moment) -> Option<HoldingState>;
+    pub(crate) fn state(
+        &self,
+        session: Option<&LeasedSession>,
+        now: Moment,
+    ) -> Option<HoldingState> {
+        match (&self.stage, self.spec) {
+            (Stage::NoSession | Stage::Joining, HoldingSpec::Lock(_)) => {
+                Some(HoldingState::Waiting { ahead: None })
+            }
+            (Stage::NoSession | Stage::Joining, HoldingSpec::Barrier(_)) => {
+                Some(HoldingState::Gathering { present: None })
+            }
+            (Stage::Active(active), _) => Some(active.recipe().state(session, now)),
+            (Stage::Leaving(_) | Stage::Over, _) => None,
+        }
+    }
+
+    fn recipe(&self) -> Option<&dyn Recipe> {
+        match &self.stage {
+            Stage::Active(active) => Some(active.recipe()),
+            _ => None,
+        }
+    }
+
+    /// Takes the effects of the recipe, and enters the next stage.
+    fn proceed(&mut self, next: Next) {
+        if let Stage::Active(active) = &mut self.stage {
+            self.outbox.append(active.recipe_mut().outbox());
+        }
+        match next {
+            Next::Stay => {}
+            Next::Rejoin => self.join(),
+            Next::AwaitSession => self.stage = Stage::NoSession,
+            Next::Leave(end) => {
+                // A recipe that leaves has a znode.
+                if let Some(ticket) = self.ticket() {
+                    self.outbox.push(Effect::Ended(end));
+                    self.delete(ticket);
+                }
+            }
+            Next::Over(end) => self.end(end, Stage::Over),
+        }
+    }
+
+    fn join(&mut self) {
+        self.stage = Stage::Joining;
+        self.outbox.push(Effect::Do(Action::Join(self.spec)));
+    }
+
+    /// Reports this end, and enters `stage`.
+    fn end(&mut self, end: End, stage: Stage) {
+        self.stage = stage;
+        self.outbox.push(Effect::Ended(end));
+    }
+
+    /// Deletes the own znode, whose holding has ended.
+    fn delete(&mut self, ticket: Ticket) {
+        self.stage = Stage::Leaving(Some(ticket));
+        self.outbox.push(Effect::Do(Action::Leave(ticket)));
+    }
+}
+
+impl ActiveRecipe {
+    fn recipe(&self) -> &dyn Recipe {
+        match self {
+            Self::Lock(lock) => lock,
+            Self::Barrier(barrier) => barrier,
+        }
+    }
+
+    fn recipe_mut(&mut self) -> &mut dyn Recipe {
+        match self {
+            Self::Lock(lock) => lock,
+            Self::Barrier(barrier) => barrier,
+        }
+    }
 }

@@ -19,10 +19,10 @@
 
 mod display;
 
-use crate::barrier::{self, Barrier};
+use crate::barrier;
 use crate::lease::LeasePolicy;
-use crate::lock::{Lock, Mode};
-use crate::place::{self, Effect, Recipe};
+use crate::lock::Mode;
+use crate::place::{self, Effect, Place};
 use crate::session::{Duty, LeasedSession};
 use crate::{FencingToken, Margins, Moment, Sequence, SessionEvent, SessionId, Ticket};
 use std::collections::BTreeMap;
@@ -141,7 +141,7 @@ pub enum Loss {
 pub struct HoldingSnapshot {
     /// The session, whose lease decides until when the holding holds.
     session: Option<LeasedSession>,
-    holding: Holding,
+    place: Place,
 }
 
 /// The state of a holding at one moment.
@@ -170,13 +170,6 @@ impl HoldingState {
     pub fn is_unknown(self) -> bool {
         matches!(self, Self::Waiting { ahead: None } | Self::Gathering { present: None })
     }
-}
-
-/// The state machine of one holding, by its recipe.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Holding {
-    Lock(Lock),
-    Barrier(Barrier),
 }
 
 /// The phase of the session that all holdings share.
@@ -208,7 +201,7 @@ pub struct Holdings {
     idle_after: Duration,
     phase: HoldingsPhase,
     /// The holdings that are not over.
-    holdings: BTreeMap<HoldingId, Holding>,
+    holdings: BTreeMap<HoldingId, Place>,
     /// Whether something besides the holdings needs the session.
     in_use: bool,
     /// When a lock or barrier was last read for an operator, which also keeps the session open for some time.
@@ -246,7 +239,7 @@ impl Holdings {
         // If the lease has run out, first end all that is held by it: the event comes too late to renew the lease.
         self.end_if_lapsed(now);
         self.on_event(now, event);
-        self.holdings.retain(|_, holding| !holding.recipe().is_over());
+        self.holdings.retain(|_, place| !place.is_over());
         let is_idle = self.is_idle();
         if let HoldingsPhase::Open { idle_since, sends_heartbeats, .. } = &mut self.phase {
             *idle_since = if is_idle { Some(idle_since.unwrap_or(now)) } else { None };
@@ -272,9 +265,9 @@ impl Holdings {
 
     /// Returns the state of one holding to publish; `None` once its end was reported and its znode is gone.
     pub fn standing(&self, id: HoldingId) -> Option<HoldingSnapshot> {
-        let holding = self.holdings.get(&id)?.clone();
+        let place = self.holdings.get(&id)?.clone();
         let session = self.session().map(LeasedSession::without_heartbeats);
-        Some(HoldingSnapshot { session, holding })
+        Some(HoldingSnapshot { session, place })
     }
 
     /// Returns the ids of all holdings that wait, hold, or still have a znode to delete or a barrier to watch.
@@ -284,7 +277,7 @@ impl Holdings {
 
     /// Returns true if a holding holds, or only needs a lease to hold.
     fn needs_lease(&self) -> bool {
-        self.holdings.values().any(|holding| holding.recipe().needs_lease())
+        self.holdings.values().any(Place::needs_lease)
     }
 
     /// Returns true if nothing but reads needs the session.
@@ -313,9 +306,9 @@ impl Holdings {
         match event {
             Event::Requested(id, spec) => self.on_requested(id, spec, now),
             Event::Released(id) => {
-                let Some(holding) = self.holdings.get_mut(&id) else { return };
-                holding.recipe_mut().release();
-                self.outbox.extend(holding.take_actions(id));
+                let Some(place) = self.holdings.get_mut(&id) else { return };
+                place.release();
+                self.outbox.extend(take_actions(id, place));
             }
             Event::Session(SessionEvent::Opened { session, timeout, sent_at }) => {
                 self.on_session_opened(session, timeout, sent_at, now);
@@ -356,15 +349,11 @@ impl Holdings {
         if self.holdings.len() >= Self::MAX {
             return self.outbox.push(Action::Ended(id, End::TooMany));
         }
-        let holding = match spec {
-            HoldingSpec::Lock(mode) => Holding::Lock(Lock::new(mode)),
-            HoldingSpec::Barrier(size) => Holding::Barrier(Barrier::new(size)),
-        };
         self.open_for_lease(now);
-        let holding = self.holdings.entry(id).or_insert(holding);
+        let place = self.holdings.entry(id).or_insert_with(|| Place::new(spec));
         if let HoldingsPhase::Open { .. } = self.phase {
-            holding.recipe_mut().on_session_opened();
-            self.outbox.extend(holding.take_actions(id));
+            place.on_session_opened();
+            self.outbox.extend(take_actions(id, place));
         }
     }
 
@@ -410,16 +399,16 @@ impl Holdings {
             Some(session) => {
                 self.phase =
                     HoldingsPhase::Open { session, idle_since: None, sends_heartbeats: false };
-                self.for_each_recipe(|recipe| recipe.on_session_opened());
+                self.for_each_place(Place::on_session_opened);
             }
         }
     }
 
     fn on_session_lost(&mut self) {
         let (HoldingsPhase::Opening | HoldingsPhase::Open { .. }) = self.phase else { return };
-        self.for_each_recipe(|recipe| recipe.on_session_lost());
+        self.for_each_place(Place::on_session_lost);
         // The holdings that ended with the session need no other session.
-        self.holdings.retain(|_, holding| !holding.recipe().is_over());
+        self.holdings.retain(|_, place| !place.is_over());
         self.phase = HoldingsPhase::Closed;
         if !self.is_idle() {
             self.open();
@@ -428,7 +417,7 @@ impl Holdings {
 
     /// Closes the session, whose timeout is too short for a useful lease, and schedules the request for another.
     fn close_short_session(&mut self, now: Moment) {
-        self.for_each_recipe(|recipe| recipe.on_session_lost());
+        self.for_each_place(Place::on_session_lost);
         // The servers' configuration limits the timeout, so a new session would hardly get a longer one at once.
         let retry_at = now.after(10 * self.lease_policy.margins.heartbeat);
         self.close(HoldingsPhase::TooShort { retry_at });
@@ -437,21 +426,21 @@ impl Holdings {
     fn on_committed(&mut self, sent_at: Moment, now: Moment) {
         let HoldingsPhase::Open { session, .. } = &mut self.phase else { return };
         session.committed(sent_at, now);
-        for (id, holding) in &mut self.holdings {
-            holding.recipe_mut().on_committed(session, sent_at, now);
-            self.outbox.extend(holding.take_actions(*id));
+        for (id, place) in &mut self.holdings {
+            place.on_committed(session, sent_at, now);
+            self.outbox.extend(take_actions(*id, place));
         }
     }
 
     fn on_place(&mut self, id: HoldingId, event: place::Event, now: Moment) {
         let HoldingsPhase::Open { session, .. } = &mut self.phase else { return };
-        let Some(holding) = self.holdings.get_mut(&id) else { return };
+        let Some(place) = self.holdings.get_mut(&id) else { return };
         // A quorum committed the create, so it renews the lease like a heartbeat.
         if let place::Event::Joined { sent_at: Some(sent_at), .. } = event {
             session.committed(sent_at, now);
         }
-        holding.recipe_mut().step(session, now, event);
-        self.outbox.extend(holding.take_actions(id));
+        place.step(session, now, event);
+        self.outbox.extend(take_actions(id, place));
     }
 
     fn on_woke(&mut self, now: Moment) {
@@ -481,9 +470,9 @@ impl Holdings {
     /// Releases all holdings, and closes the session. Their znodes end with it, so none has to be deleted. A member
     /// that is inside a barrier, or leaving it, gets no [`Action::Ended`]: the runner reports its end.
     fn on_stop(&mut self) {
-        for (id, mut holding) in mem::take(&mut self.holdings) {
-            holding.recipe_mut().release();
-            if holding.take_actions(id).any(|action| matches!(action, Action::Ended(..))) {
+        for (id, mut place) in mem::take(&mut self.holdings) {
+            place.release();
+            if take_actions(id, &mut place).any(|action| matches!(action, Action::Ended(..))) {
                 self.outbox.push(Action::Ended(id, End::Stopped));
             }
         }
@@ -494,7 +483,7 @@ impl Holdings {
     fn end_if_lapsed(&mut self, now: Moment) {
         let Some(session) = self.session() else { return };
         if session.lease_left(now).is_none() {
-            self.for_each_recipe(|recipe| recipe.end_if_lapsed(&session, now));
+            self.for_each_place(|place| place.end_if_lapsed(&session, now));
         }
     }
 
@@ -530,8 +519,8 @@ impl Holdings {
     /// Asks a quorum whether the znodes that some of the holdings wait for still exist: a server that lost a
     /// transaction may show a deleted znode indefinitely. The turns of the holdings come at different heartbeats.
     fn confirm(&mut self, session: &LeasedSession, now: Moment) {
-        for (id, holding) in &self.holdings {
-            if let Some(ahead) = holding.recipe().waits_for()
+        for (id, place) in &self.holdings {
+            if let Some(ahead) = place.waits_for()
                 && let Some(seed) = jitter_seed(id.0)
                 && session.is_first_of_turn(seed, now)
             {
@@ -540,11 +529,11 @@ impl Holdings {
         }
     }
 
-    /// Calls `handle` for each holding.
-    fn for_each_recipe(&mut self, handle: impl Fn(&mut dyn Recipe)) {
-        for (id, holding) in &mut self.holdings {
-            handle(holding.recipe_mut());
-            self.outbox.extend(holding.take_actions(*id));
+    /// Calls `handle` for the place of each holding.
+    fn for_each_place(&mut self, handle: impl Fn(&mut Place)) {
+        for (id, place) in &mut self.holdings {
+            handle(place);
+            self.outbox.extend(take_actions(*id, place));
         }
     }
 }
@@ -552,38 +541,22 @@ impl Holdings {
 impl HoldingSnapshot {
     /// Returns the state at this moment, since a lease ends without an event; `None` once the end was reported.
     pub fn at(&self, now: Moment) -> Option<HoldingState> {
-        self.holding.recipe().status(self.session.as_ref(), now)
+        self.place.state(self.session.as_ref(), now)
     }
 
     /// Returns the ticket of the own znode, if the holding has one.
     pub fn ticket(&self) -> Option<Ticket> {
-        self.holding.recipe().ticket()
+        self.place.ticket()
     }
 }
 
-impl Holding {
-    fn recipe(&self) -> &dyn Recipe {
-        match self {
-            Self::Lock(lock) => lock,
-            Self::Barrier(barrier) => barrier,
-        }
-    }
-
-    fn recipe_mut(&mut self) -> &mut dyn Recipe {
-        match self {
-            Self::Lock(lock) => lock,
-            Self::Barrier(barrier) => barrier,
-        }
-    }
-
-    /// Takes the effects of the last event, and converts them to the actions of the runner.
-    fn take_actions(&mut self, id: HoldingId) -> impl Iterator<Item = Action> {
-        self.recipe_mut().take_effects().into_iter().map(move |effect| match effect {
-            Effect::Do(action) => Action::Place(id, action),
-            Effect::Renew { sent_at } => Action::Renew { sent_at },
-            Effect::Ended(end) => Action::Ended(id, end),
-        })
-    }
+/// Takes the effects of the last event, and converts them to the actions of the runner.
+fn take_actions(id: HoldingId, place: &mut Place) -> impl Iterator<Item = Action> + use<> {
+    place.take_effects().into_iter().map(move |effect| match effect {
+        Effect::Do(action) => Action::Place(id, action),
+        Effect::Renew { sent_at } => Action::Renew { sent_at },
+        Effect::Ended(end) => Action::Ended(id, end),
+    })
 }
 
 /// Returns the low 31 bits of an id in place of a ticket's sequence. The delays of heartbeats and the turns to ask a

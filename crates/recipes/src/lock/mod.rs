@@ -27,209 +27,115 @@ pub use mode::{LockEntry, Mode, holders};
 
 use crate::contender::{AfterPredecessorGone, AfterQueueRead, Contender};
 use crate::holding::{End, HoldingSpec, HoldingState, Loss};
-use crate::place::{Action, Effect, Event, Recipe};
+use crate::place::{Action, Effect, Event, Next, Outbox, Recipe};
 use crate::session::LeasedSession;
 use crate::{FencingToken, Moment, Sequence, Ticket};
 use std::collections::BTreeMap;
-use std::mem;
+use std::collections::btree_map::Entry;
 
-/// An entry in a lock's queue, also before it has joined and after it has left.
+/// An entry in a lock's queue: the lock is waited for or held.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Lock {
     mode: Mode,
-    stage: Stage,
-    /// The effects of the current event, in order.
-    outbox: Vec<Effect>,
-}
-
-/// The stage of a lock, from its request to the end that is reported to its application.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Stage {
-    /// The lock needs a session to join its queue.
-    NoSession,
-    /// The own znode is being created.
-    Joining,
-    /// The own znode exists: the lock is waited for or held.
-    InQueue(InQueue),
-    /// The end was reported, but the znode is not deleted yet. `None` while the znode is still being created.
-    Leaving(Option<Ticket>),
-    /// The end was reported, and the znode is gone.
-    Over,
-}
-
-/// The state of a lock that is in the queue.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct InQueue {
     contender: Contender,
     /// The znodes ahead that [count](Mode::counts), in order, as of the last reading, without the znodes that are known
     /// to be gone since.
     ahead: Vec<Sequence>,
     /// The watched znodes among `ahead`, each with its token; `None` until the znode was read.
     watched: BTreeMap<Sequence, Option<FencingToken>>,
-}
-
-impl Lock {
-    pub(crate) fn new(mode: Mode) -> Self {
-        Self { mode, stage: Stage::NoSession, outbox: vec![] }
-    }
+    outbox: Outbox,
 }
 
 impl Recipe for Lock {
-    fn on_session_opened(&mut self) {
-        if let Stage::NoSession = self.stage {
-            self.join();
+    fn outbox(&mut self) -> &mut Outbox {
+        &mut self.outbox
+    }
+
+    fn on_session_opened(&mut self) {}
+
+    fn on_session_lost(&mut self) -> Next {
+        if self.is_held() { Next::Over(End::Lost(Loss::SessionEnded)) } else { Next::AwaitSession }
+    }
+
+    fn release(&mut self) -> Next {
+        Next::Leave(End::Released)
+    }
+
+    fn end_if_lapsed(&self, session: &LeasedSession, now: Moment) -> Next {
+        if self.is_held() && self.contender.holds_for(session, now).is_none() {
+            Next::Leave(End::Lost(Loss::LeaseRanOut))
+        } else {
+            Next::Stay
         }
     }
 
-    fn on_session_lost(&mut self) {
-        match &self.stage {
-            Stage::InQueue(queue) if queue.contender.acquired_by().is_some() => {
-                self.end(End::Lost(Loss::SessionEnded), Stage::Over);
-            }
-            Stage::NoSession | Stage::Joining | Stage::InQueue(_) => self.stage = Stage::NoSession,
-            Stage::Leaving(_) | Stage::Over => self.stage = Stage::Over,
-        }
-    }
-
-    fn release(&mut self) {
-        match &self.stage {
-            Stage::NoSession => self.end(End::Released, Stage::Over),
-            Stage::Joining => self.end(End::Released, Stage::Leaving(None)),
-            Stage::InQueue(queue) => self.leave(queue.contender.ticket(), End::Released),
-            Stage::Leaving(_) | Stage::Over => {}
-        }
-    }
-
-    fn end_if_lapsed(&mut self, session: &LeasedSession, now: Moment) {
-        let Stage::InQueue(InQueue { contender, .. }) = &self.stage else { return };
-        if contender.acquired_by().is_some() && contender.holds_for(session, now).is_none() {
-            self.leave(contender.ticket(), End::Lost(Loss::LeaseRanOut));
-        }
-    }
-
-    fn on_committed(&mut self, session: &mut LeasedSession, sent_at: Moment, now: Moment) {
-        let Stage::InQueue(InQueue { contender, .. }) = &mut self.stage else { return };
-        if !contender.on_committed(session, sent_at, now) {
+    fn on_committed(&mut self, session: &mut LeasedSession, sent_at: Moment, now: Moment) -> Next {
+        if self.contender.on_committed(session, sent_at, now) {
+            Next::Stay
+        } else {
             // The lease had run out before this commit. `Holdings` ends such a lock before it handles any event, so
             // this is only a second safeguard.
-            let ticket = contender.ticket();
-            self.leave(ticket, End::Lost(Loss::LeaseRanOut));
+            Next::Leave(End::Lost(Loss::LeaseRanOut))
         }
     }
 
-    fn step(&mut self, session: &mut LeasedSession, now: Moment, event: Event) {
+    fn step(&mut self, session: &mut LeasedSession, now: Moment, event: Event) -> Next {
         match event {
-            Event::Joined { ticket, .. } => self.on_joined(ticket),
-            Event::TicketLost(ticket) => self.on_ticket_lost(ticket),
-            Event::QueueRead(entries) => self.on_queue_read(session, now, entries),
+            Event::TicketLost(lost) if lost == self.contender.ticket() => {
+                return if self.is_held() {
+                    Next::Over(End::Lost(Loss::Deleted))
+                } else {
+                    Next::Rejoin
+                };
+            }
+            Event::QueueRead(entries) => return self.on_queue_read(session, now, entries),
             Event::Watched(znode) => self.on_watched(znode),
             Event::Gone { sequence, token } => self.on_gone(session, now, sequence, token),
-            Event::Left => {
-                if let Stage::Leaving(_) = self.stage {
-                    self.stage = Stage::Over;
-                }
-            }
-            // Only barriers need these.
-            Event::BarrierRead(_) | Event::BarrierChanged => {}
+            _ => {}
         }
-    }
-
-    fn take_effects(&mut self) -> Vec<Effect> {
-        mem::take(&mut self.outbox)
+        Next::Stay
     }
 
     fn waits_for(&self) -> Option<Sequence> {
-        let Stage::InQueue(queue) = &self.stage else { return None };
-        queue.contender.predecessors().map(|ahead| ahead.predecessor)
-    }
-
-    fn is_over(&self) -> bool {
-        self.stage == Stage::Over
+        self.contender.predecessors().map(|ahead| ahead.predecessor)
     }
 
     fn needs_lease(&self) -> bool {
-        matches!(&self.stage, Stage::InQueue(queue) if queue.contender.is_first())
+        self.contender.is_first()
     }
 
     fn ticket(&self) -> Option<Ticket> {
-        match &self.stage {
-            Stage::InQueue(queue) => Some(queue.contender.ticket()),
-            Stage::Leaving(ticket) => *ticket,
-            _ => None,
-        }
+        Some(self.contender.ticket())
     }
 
-    fn status(&self, session: Option<&LeasedSession>, now: Moment) -> Option<HoldingState> {
-        let queue = match &self.stage {
-            Stage::NoSession | Stage::Joining => {
-                return Some(HoldingState::Waiting { ahead: None });
-            }
-            Stage::InQueue(queue) => queue,
-            Stage::Leaving(_) | Stage::Over => return None,
-        };
-        let contender = &queue.contender;
+    fn state(&self, session: Option<&LeasedSession>, now: Moment) -> HoldingState {
+        let contender = &self.contender;
         if let Some(left) = session.and_then(|session| contender.holds_for(session, now)) {
-            let token = contender.ticket().token;
-            return Some(HoldingState::Held { token, until: now.after(left) });
+            return HoldingState::Held { token: contender.ticket().token, until: now.after(left) };
         }
-        Some(if contender.acquired_by().is_some() {
+        if self.is_held() {
             HoldingState::Ended(End::Lost(Loss::LeaseRanOut))
         } else if contender.is_first() {
             // The lock is held once a quorum has committed a heartbeat.
             HoldingState::Waiting { ahead: Some(0) }
         } else if contender.predecessors().is_some() {
-            HoldingState::Waiting { ahead: Some(queue.ahead.len()) }
+            HoldingState::Waiting { ahead: Some(self.ahead.len()) }
         } else {
             // The queue is being read.
             HoldingState::Waiting { ahead: None }
-        })
+        }
     }
 }
 
 impl Lock {
-    fn join(&mut self) {
-        self.stage = Stage::Joining;
-        self.outbox.push(Effect::Do(Action::Join(HoldingSpec::Lock(self.mode))));
+    pub(crate) fn joined(mode: Mode, ticket: Ticket) -> Self {
+        let contender = Contender::joined(ticket);
+        Self { mode, contender, ahead: vec![], watched: BTreeMap::new(), outbox: vec![] }
     }
 
-    /// Reports this end, and enters `stage`.
-    fn end(&mut self, end: End, stage: Stage) {
-        self.stage = stage;
-        self.outbox.push(Effect::Ended(end));
-    }
-
-    fn leave(&mut self, ticket: Ticket, end: End) {
-        self.end(end, Stage::Leaving(Some(ticket)));
-        self.outbox.push(Effect::Do(Action::Leave(ticket)));
-    }
-
-    fn on_joined(&mut self, ticket: Ticket) {
-        match self.stage {
-            Stage::Joining => {
-                let contender = Contender::joined(ticket);
-                let queue = InQueue { contender, ahead: vec![], watched: BTreeMap::new() };
-                self.stage = Stage::InQueue(queue);
-                self.outbox.push(Effect::Do(Action::Read));
-            }
-            // The lock was released during the join.
-            Stage::Leaving(None) => {
-                self.stage = Stage::Leaving(Some(ticket));
-                self.outbox.push(Effect::Do(Action::Leave(ticket)));
-            }
-            _ => {}
-        }
-    }
-
-    fn on_ticket_lost(&mut self, lost: Ticket) {
-        match &self.stage {
-            // The lost znode is an earlier one.
-            Stage::InQueue(queue) if queue.contender.ticket() != lost => {}
-            Stage::InQueue(queue) if queue.contender.acquired_by().is_some() => {
-                self.end(End::Lost(Loss::Deleted), Stage::Over);
-            }
-            Stage::InQueue(_) => self.join(),
-            _ => {}
-        }
+    /// Returns true if the lock is held, or was held until its lease ran out.
+    fn is_held(&self) -> bool {
+        self.contender.acquired_by().is_some()
     }
 
     fn on_queue_read(
@@ -237,52 +143,50 @@ impl Lock {
         session: &mut LeasedSession,
         now: Moment,
         mut entries: Vec<LockEntry>,
-    ) {
-        let Stage::InQueue(queue) = &mut self.stage else { return };
+    ) -> Next {
         // This entry is first already, so the reading is outdated.
-        if queue.contender.is_first() {
-            return;
+        if self.contender.is_first() {
+            return Next::Stay;
         }
-        let mode = self.mode;
-        let ticket = queue.contender.ticket();
-        let own = ticket.sequence;
+        let own = self.contender.ticket().sequence;
         // The own znode is lost: a reading without it is delivered only if a quorum agrees.
         if !entries.iter().any(|entry| entry.sequence == own) {
-            return self.join();
+            return Next::Rejoin;
         }
         entries.sort_unstable_by_key(|entry| entry.sequence);
         entries.retain(|entry| entry.sequence < own);
         // All entries of a queue must be for the same kind of lock: a read/write lock and a lock with slots, for example,
         // cannot share a queue. Refuse this request rather than the earlier ones.
-        if let Some(other) = entries.iter().find(|entry| mode.is_incompatible_with(entry.mode)) {
-            return self.leave(ticket, End::Refused { found: HoldingSpec::Lock(other.mode) });
+        if let Some(other) = entries.iter().find(|entry| self.mode.is_incompatible_with(entry.mode))
+        {
+            return Next::Leave(End::Refused { found: HoldingSpec::Lock(other.mode) });
         }
-        entries.retain(|entry| mode.counts(entry.mode));
-        queue.ahead = entries.into_iter().map(|entry| entry.sequence).collect();
+        entries.retain(|entry| self.mode.counts(entry.mode));
+        self.ahead = entries.into_iter().map(|entry| entry.sequence).collect();
         self.locate(session, now);
+        Next::Stay
     }
 
     /// Finds the place of this entry among the znodes ahead that count. If none is in the way, begins to hold: now if
     /// the session has enough of its lease left, otherwise once a quorum has committed a heartbeat.
     fn locate(&mut self, session: &mut LeasedSession, now: Moment) {
-        let Stage::InQueue(queue) = &mut self.stage else { return };
-        let own = queue.contender.ticket().sequence;
+        let own = self.contender.ticket().sequence;
         // With N slots, this entry may hold while N - 1 entries are ahead, so hide the first N - 1 from the contender.
-        let in_the_way = queue.ahead.iter().skip(self.mode.max_ahead()).copied();
-        match queue.contender.on_queue_read(in_the_way.chain([own]).collect()) {
+        let in_the_way = self.ahead.iter().skip(self.mode.max_ahead()).copied();
+        match self.contender.on_queue_read(in_the_way.chain([own]).collect()) {
             // Neither happens: the caller has returned if this entry was first, and the queue above has the own znode.
             AfterQueueRead::Ignored | AfterQueueRead::Missing => {}
             // The contender is first only because it ignores znodes with a smaller sequence than the head that it knew.
             // But such a znode exists now, and may hold: the server that showed that head may have lost the transaction
             // that created the znode. So forget the head, and count the znode.
-            AfterQueueRead::First if queue.ahead.len() > self.mode.max_ahead() => {
-                queue.contender.forget_queue();
+            AfterQueueRead::First if self.ahead.len() > self.mode.max_ahead() => {
+                self.contender.forget_queue();
                 self.locate(session, now);
             }
             AfterQueueRead::First => {
-                queue.watched.clear();
-                if !queue.contender.hold_by_lease(session, now) {
-                    queue.contender.claim(session, now);
+                self.watched.clear();
+                if !self.contender.hold_by_lease(session, now) {
+                    self.contender.claim(session, now);
                     self.outbox.push(Effect::Renew { sent_at: now });
                 }
             }
@@ -293,29 +197,28 @@ impl Lock {
     /// Watches the nearest znodes ahead, of which one must go before this entry holds, and one more before them: when
     /// that one is gone, this entry may be the next to hold.
     fn watch_nearest(&mut self) {
-        let Stage::InQueue(queue) = &mut self.stage else { return };
-        let farther = queue.ahead.len().saturating_sub(self.mode.max_ahead() + 2);
-        let to_watch = &queue.ahead[farther..];
-        queue.watched.retain(|sequence, _| to_watch.contains(sequence));
+        let farther = self.ahead.len().saturating_sub(self.mode.max_ahead() + 2);
+        let to_watch = &self.ahead[farther..];
+        self.watched.retain(|sequence, _| to_watch.contains(sequence));
         // The contender has forgotten the tokens if its predecessor or its head changed with this reading.
-        for (&sequence, &token) in &queue.watched {
+        for (&sequence, &token) in &self.watched {
             if let Some(token) = token {
-                note_watched(&mut queue.contender, Ticket { sequence, token });
+                note_watched(&mut self.contender, Ticket { sequence, token });
             }
         }
-        let unwatched = to_watch.iter().filter(|sequence| !queue.watched.contains_key(*sequence));
-        let unwatched: Vec<_> = unwatched.copied().collect();
-        queue.watched.extend(unwatched.iter().map(|sequence| (*sequence, None)));
-        let watches = unwatched.into_iter().map(|sequence| Effect::Do(Action::Watch(sequence)));
-        self.outbox.extend(watches);
+        for &sequence in to_watch {
+            if let Entry::Vacant(unwatched) = self.watched.entry(sequence) {
+                unwatched.insert(None);
+                self.outbox.push(Effect::Do(Action::Watch(sequence)));
+            }
+        }
     }
 
     /// Notes the token of a znode that is watched now.
     fn on_watched(&mut self, znode: Ticket) {
-        let Stage::InQueue(queue) = &mut self.stage else { return };
-        if let Some(token) = queue.watched.get_mut(&znode.sequence) {
+        if let Some(token) = self.watched.get_mut(&znode.sequence) {
             *token = Some(znode.token);
-            note_watched(&mut queue.contender, znode);
+            note_watched(&mut self.contender, znode);
         }
     }
 
@@ -327,15 +230,13 @@ impl Lock {
         gone: Sequence,
         token: Option<FencingToken>,
     ) {
-        let Stage::InQueue(queue) = &mut self.stage else { return };
-        let Some(known_token) = queue.watched.remove(&gone) else { return };
-        let Some(predecessors) = queue.contender.predecessors() else { return };
-        let nearest = predecessors.predecessor;
-        queue.ahead.retain(|sequence| *sequence != gone);
+        let Some(known_token) = self.watched.remove(&gone) else { return };
+        let Some(nearest) = self.waits_for() else { return };
+        self.ahead.retain(|sequence| *sequence != gone);
         // Other entries are still in the way. The gone one may have been the head. Read the queue to learn which of the
         // others to watch.
-        if queue.ahead.len() > self.mode.max_ahead() {
-            queue.contender.on_head_gone(gone);
+        if self.ahead.len() > self.mode.max_ahead() {
+            self.contender.on_head_gone(gone);
             return self.outbox.push(Effect::Do(Action::Read));
         }
         // With several slots, any watched entry that goes frees one. The contender knows only the nearest entry, so
@@ -348,18 +249,18 @@ impl Lock {
         } else if gone == nearest {
             token
         } else {
-            queue.watched.get(&nearest).copied().flatten()
+            self.watched.get(&nearest).copied().flatten()
         };
         // If the contender holds at once, it notes a heartbeat in the session, because a member of an election then sends
         // its claim. A lock sends nothing then, so pass a copy of the session.
         let mut copy = *session;
-        match queue.contender.on_predecessor_gone(nearest, nearest_token, &mut copy, now) {
+        match self.contender.on_predecessor_gone(nearest, nearest_token, &mut copy, now) {
             // The contender does not know that the nearest entry was the head.
             AfterPredecessorGone::Ignored | AfterPredecessorGone::ReadQueue => {
                 self.outbox.push(Effect::Do(Action::Read));
             }
             AfterPredecessorGone::Claim => {
-                queue.contender.claim(session, now);
+                self.contender.claim(session, now);
                 self.outbox.push(Effect::Renew { sent_at: now });
             }
             // The session has enough of its lease left, so no heartbeat is needed.
@@ -379,6 +280,7 @@ mod tests {
     use super::*;
     use crate::SessionId;
     use crate::lease::{LeasePolicy, Margins};
+    use crate::place::Place;
     use std::time::Duration;
 
     const NOW: Moment = Moment(Duration::from_secs(60));
@@ -407,11 +309,11 @@ mod tests {
     #[test]
     fn one_that_gives_up_while_it_joins_is_over_when_no_znode_is_made() {
         let mut session = session();
-        let mut lock = Lock::new(Mode::Exclusive);
+        let mut lock = Place::new(HoldingSpec::Lock(Mode::Exclusive));
         lock.on_session_opened();
-        lock.outbox.clear();
+        lock.take_effects();
         lock.release();
-        assert_eq!(lock.outbox, [Effect::Ended(End::Released)]);
+        assert_eq!(lock.take_effects(), [Effect::Ended(End::Released)]);
         assert!(!lock.is_over());
         lock.step(&mut session, NOW, Event::Left);
         assert!(lock.is_over());
@@ -422,7 +324,7 @@ mod tests {
     fn one_ahead_that_was_not_shown_before_is_waited_for() {
         let mut session = session();
         session.committed(NOW, NOW);
-        let mut lock = Lock::new(Mode::Exclusive);
+        let mut lock = Place::new(HoldingSpec::Lock(Mode::Exclusive));
         lock.on_session_opened();
         let mut step = |event| {
             lock.step(&mut session, NOW, event);
