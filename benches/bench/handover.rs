@@ -98,11 +98,23 @@ pub(crate) fn handover(scene: &Scene) -> Section {
                     ratio(times.median_ms() / floor_with_write),
                     ratio(ours / times.median_ms()),
                 ]);
+                let is_one_server = ensemble == "One server";
                 let most = match contender {
-                    Contender::Floor(Floor::Notification) if ensemble == "One server" => 1.5,
-                    Contender::Floor(Floor::Notification) => 1.25,
+                    Contender::Floor(Floor::Notification) => {
+                        if is_one_server {
+                            1.3
+                        } else {
+                            1.4
+                        }
+                    }
                     Contender::Curator(_) => 0.5,
-                    Contender::Kazoo(_) => 0.6,
+                    Contender::Kazoo(_) => {
+                        if is_one_server {
+                            0.55
+                        } else {
+                            0.65
+                        }
+                    }
                     Contender::Bellwether | Contender::Floor(Floor::Write) => continue,
                 };
                 let goal = format!(
