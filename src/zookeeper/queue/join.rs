@@ -2,12 +2,12 @@
 
 use super::context::{Context, REFUSED_DELAY, RETRY_DELAY, leave_server_if_missing, retry_delay};
 use super::list::{queue_names, sequences};
-use super::name_taken::NameTaken;
 use super::read::stats;
 use super::znode::{is_of_session, is_ours, session_of, token};
 use super::{acl, foreign, make_path};
-use crate::zookeeper::client::{Connection, is_server_answer};
-use ::zookeeper::{CreateMode, Error, Stat};
+use crate::random;
+use crate::zookeeper::client::{Connection, TransactionResult, is_server_answer};
+use ::zookeeper::{Acls, CreateMode, Error, Stat};
 use recipes::{Moment, Sequence, Ticket};
 use std::time::Duration;
 use tokio::time::sleep;
@@ -42,7 +42,7 @@ pub(in crate::zookeeper) async fn join(
     let acls = acl::of_queue(context.settings.acl);
     let mode = CreateMode::EphemeralSequential.with_acls(acls);
     let mut is_outcome_unknown = false;
-    let mut name_taken = NameTaken::default();
+    let mut skipped_numbers = 0;
     loop {
         if !is_outcome_unknown && context.state().is_withdrawn {
             return None;
@@ -88,7 +88,10 @@ pub(in crate::zookeeper) async fn join(
                     made.err().unwrap_or_default()
                 }
                 // A client has created a znode by hand, with the name that ours would get.
-                Err(Error::NodeExists) => name_taken.skip_taken_numbers(context, &connection).await,
+                Err(Error::NodeExists) => {
+                    skipped_numbers += 1;
+                    skip_taken_number(context, &connection, &path_start, skipped_numbers).await
+                }
                 Err(error) if is_server_answer(&error) => {
                     context.report_refusal(&connection, &context.settings.root, &error).await;
                     REFUSED_DELAY
@@ -234,28 +237,73 @@ fn ticket(stat: &Stat, sequence: i64) -> Option<Ticket> {
     Some(Ticket { sequence, token: token(stat) })
 }
 
-/// Reports that the sequence counter of the path has no numbers left. If a znode was created with a number past the end
-/// (`sequence`), deletes that znode. Returns the delay before the next create: members can join only after an operator has
-/// re-created the path.
-pub(super) async fn refuse_sequence(
+/// Uses up the next number of the path, whose name is taken by a znode that a client created by hand. Logs only the first
+/// such znode of a join. Returns the delay before the next create.
+///
+/// Suppose a client created `leader_0000000007`, and 7 is the next number of the path. Each create of a member then fails
+/// with `NodeExists`, and ZooKeeper does not use the number up, so the next create fails in the same way. A znode that is
+/// created under another name uses it up.
+async fn skip_taken_number(
     context: &Context,
     connection: &Connection,
-    sequence: i64,
+    path_start: &str,
+    skipped_numbers: usize,
 ) -> Duration {
+    let root = &context.settings.root;
+    if skipped_numbers == 1
+        && let Ok(Some(parent)) = connection.request(connection.client.check_stat(root)).await
+    {
+        warn!(
+            "{path_start}{:010} is in the way of the next member: ZooKeeper did not name it, so a client made it by hand; \
+             passed over. Delete it, and keep unknown clients out of {root}",
+            next_number(&parent)
+        );
+    }
+    // The name is random, so that no two clients choose the same. Other clients, which may not know such names, never see
+    // the znode.
+    let path = format!("{root}/pass-{:032x}-", random::id());
+    let mode = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    let used = connection.transact(2, |writer| {
+        writer.add_create(&path, b"", &mode)?;
+        writer.add_delete(&path, None)
+    });
+    match used.await.and_then(TransactionResult::into_result) {
+        Ok(_) => Duration::ZERO,
+        Err(error) if is_server_answer(&error) => {
+            context.set_problem(format!(
+                "a znode that a client made by hand is in the way of the next member in {root}, and cannot be passed over \
+                 ({error}): have it deleted"
+            ));
+            REFUSED_DELAY
+        }
+        Err(error) => {
+            debug!(%error, "the taken number may or may not be used up");
+            RETRY_DELAY
+        }
+    }
+}
+
+/// Returns the number of the next sequential znode below this parent, which is the number of children created so far.
+/// `cversion` counts creations and deletions, and the number of children is creations minus deletions, so their sum is
+/// twice the answer.
+fn next_number(parent: &Stat) -> i32 {
+    let twice = parent.cversion.wrapping_add(parent.num_children).cast_unsigned();
+    (twice / 2).cast_signed()
+}
+
+/// Reports that the sequence counter of the path has no numbers left, and deletes the znode that was created with the
+/// number past its end. Returns the delay before the next create: members can join only after an operator has re-created
+/// the path.
+async fn refuse_sequence(context: &Context, connection: &Connection, sequence: i64) -> Duration {
     let root = &context.settings.root;
     context.set_problem(format!(
         "the sequence counter of {root} is at its end ({sequence}): cannot join. \
          Delete and re-create {root} while no member leads"
     ));
-    // The counter is a signed 32-bit number, which overflows to negative numbers. If the number is not negative, no znode
-    // was created: `skip_taken_numbers` has found that the last number is taken.
-    if let Ok(number) = i32::try_from(sequence)
-        && number < 0
-    {
-        let name_start = context.settings.znodes.name_start(session_of(connection));
-        let path = format!("{root}/{name_start}{number:010}");
-        // If this fails, the znode stays until the session ends.
-        let _ignored = connection.request(connection.client.delete(&path, None)).await;
-    }
+    let name_start = context.settings.znodes.name_start(session_of(connection));
+    // The counter is a signed 32-bit number, which overflows to negative numbers.
+    let path = format!("{root}/{name_start}{sequence:010}");
+    // If this fails, the znode stays until the session ends.
+    let _ignored = connection.request(connection.client.delete(&path, None)).await;
     COUNTER_END_DELAY
 }

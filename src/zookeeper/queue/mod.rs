@@ -11,7 +11,6 @@ mod foreign;
 mod join;
 mod list;
 mod make_path;
-mod name_taken;
 mod read;
 mod watches;
 mod write;
