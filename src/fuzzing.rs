@@ -178,7 +178,6 @@ struct FuzzServer {
 thread_local! {
     static SERVICE: FuzzServer = {
         let clock = Clock::system();
-        let (publisher, status) = status::set_up(&member("a"), clock.now());
         let names = ElectionNames {
             election: "/election".into(),
             path: "/election".into(),
@@ -187,6 +186,7 @@ thread_local! {
         let limits = ConnectionLimits::for_application(ByteBudget::of_mib(12));
         let runtime = runtime::build().expect("a runtime can be built");
         let in_runtime = runtime.enter();
+        let (publisher, status) = status::set_up(&member("a"), clock.now());
         let service = services(status, clock, names, Authorization::Header, &limits).api;
         drop(in_runtime);
         FuzzServer { runtime, service, _publisher: publisher }

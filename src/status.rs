@@ -626,8 +626,8 @@ mod tests {
     use recipes::{FencingToken, Margins, MemberId, Sequence, SessionEvent};
     use std::collections::BTreeMap;
 
-    #[test]
-    fn a_leader_of_the_own_id_is_another_member_once_it_has_outlived_an_earlier_life() {
+    #[tokio::test]
+    async fn a_leader_of_the_own_id_is_another_member_once_it_has_outlived_an_earlier_life() {
         let second = Duration::from_secs(1);
         let margins = Margins { heartbeat: second, half_tick: second };
         let id = MemberId::new("a").unwrap();
@@ -668,9 +668,9 @@ mod tests {
         assert_eq!(judged(at(35)), Some(DuplicateId::Leader { token }));
     }
 
-    #[test]
-    fn another_of_the_same_id_that_does_not_lead_is_a_duplicate_id_when_it_outlives_earlier_lives()
-    {
+    #[tokio::test]
+    async fn another_of_the_same_id_that_does_not_lead_is_a_duplicate_id_when_it_outlives_earlier_lives()
+     {
         let heartbeat = Duration::from_secs(1);
         let id = MemberId::new("a").unwrap();
         let profile = Profile { id, address: None, labels: BTreeMap::new(), revision: 0 };
