@@ -22,7 +22,7 @@ mod unknown_variables;
 
 pub use self::effective::Effective;
 pub use self::programs::check_runnable;
-use crate::config::{self, Check, Config, ConfigErrors, Health, HookAction, Scope, table};
+use crate::config::{self, Check, Config, Health, HookAction, Scope, table};
 use crate::terminal::ClientCommand;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue};
@@ -249,11 +249,7 @@ fn command() -> clap::Command {
 }
 
 /// Builds the effective configuration, and checks the files that it names.
-fn effective(
-    file: ConfigFile,
-    matches: &ArgMatches,
-    for_exec: bool,
-) -> Result<Effective, ConfigErrors> {
+fn effective(file: ConfigFile, matches: &ArgMatches, for_exec: bool) -> Result<Effective, String> {
     let mut effective = Effective::new(sources::values(file.config, matches)?)?;
     if for_exec {
         effective.config = effective.config.with_command()?;
@@ -263,7 +259,7 @@ fn effective(
     if let Some(file) = &config.token_file {
         config::token(table::TOKEN_FILE.key(), file)?;
     }
-    config::check_files(&config.hooks, &config.synced_files)?;
+    config::check_files(config)?;
     Ok(effective)
 }
 
@@ -272,45 +268,36 @@ fn effective(
 /// # Errors
 /// The variable is not UTF-8 text.
 pub fn log_level_of_lock() -> Result<String, String> {
-    let written = sources::in_environment(&table::LOG_LEVEL.row)?;
+    let written = sources::variable(table::LOG_LEVEL.row.variable)?;
     Ok(written.unwrap_or_else(|| "warn".into()))
 }
 
-/// Returns warnings about settings that are probably mistakes but do not prevent a start, one sentence for each.
+/// Returns warnings about settings that are probably mistakes but do not prevent a start, one sentence for each. A program
+/// that cannot be run now may be installed before it is needed.
 pub fn warnings(config: &Config) -> Vec<String> {
     let mut warnings = unknown_variables::unknown_variables();
     warnings.extend(config::weak_secrets(config));
-    for (n, hook) in config.hooks.iter().enumerate() {
-        warnings.extend(unrunnable_warning(&format!("hook[{n}].command"), &hook.action));
-    }
-    for (n, synced_file) in config.synced_files.iter().enumerate() {
-        if let Some(action) = &synced_file.then {
-            warnings.extend(unrunnable_warning(&format!("config[{n}].then.command"), action));
+    let mut commands = vec![];
+    for (table, action) in config.actions() {
+        if let HookAction::Run { command, .. } = action {
+            commands.push((format!("{table}.command"), command));
         }
     }
     if let Some(Health { check: Check::Run(command), .. }) = &config.health {
-        warnings.extend(programs::unrunnable_warning(table::HEALTH_CHECK.key(), command));
+        commands.push((table::HEALTH_CHECK.key().to_owned(), command));
+    }
+    for (key, command) in commands {
+        let problem = check_runnable(command[0].as_ref()).err();
+        warnings.extend(problem.map(|(_, why)| format!("{key}: {why}")));
     }
     warnings
-}
-
-/// Returns a warning if the action is a command whose program cannot be run now.
-fn unrunnable_warning(key: &str, action: &HookAction) -> Option<String> {
-    match action {
-        HookAction::Run { command, .. } => programs::unrunnable_warning(key, command),
-        _ => None,
-    }
 }
 
 /// Returns the output of `check-config` for a file with this text, without reading any other file.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn check_config_of(text: &str) -> Result<String, String> {
-    static MATCHES: std::sync::LazyLock<ArgMatches> =
-        std::sync::LazyLock::new(|| command().get_matches_from(["bellwether", "check-config"]));
-    let (_, matches) = MATCHES.subcommand().expect("clap demands a command");
-    let name = "bellwether.toml";
-    let file = config::File::parse(text, name)?;
-    let values = sources::values_with_file((name.into(), file), matches)?;
+    let mut values = config::Values::new(sources::pod());
+    values.read_file(text, "bellwether.toml".as_ref())?;
     Ok(Effective::new(values)?.to_string())
 }
 

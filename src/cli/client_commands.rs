@@ -347,7 +347,7 @@ impl SidecarUrl {
         if let Some(listen) = first_process::listen() {
             return Ok(Sidecar::listening_at(&listen));
         }
-        let listen = sources::in_environment(&table::LISTEN.row)?;
+        let listen = sources::variable(table::LISTEN.row.variable)?;
         let listen = listen.unwrap_or_else(|| table::LISTEN.row.default.text().to_owned());
         Ok(Sidecar::listening_at(&table::LISTEN.parse(&listen)?))
     }

@@ -121,12 +121,10 @@ impl GuardedArguments {
         } else {
             // A sidecar has ZooKeeper settings of its own, so a flag for one of these settings is a mistake.
             let mut settings = sources::settings(Scope::Lease);
-            if let Some(row) = settings.find(|row| is_flag(matches, row.key))
-                && let Some(flag) = &row.flag
-            {
+            if let Some(row) = settings.find(|row| is_flag(matches, row.key)) {
                 return Err(format!(
                     "--{} is only for use without a sidecar: name the servers with --zookeeper",
-                    flag.name
+                    row.flag
                 ));
             }
             HoldingProcess::Sidecar(self.target.sidecar()?)
