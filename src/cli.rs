@@ -27,6 +27,7 @@ use crate::terminal::ClientCommand;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use client_commands::ClientSubcommand;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -58,15 +59,36 @@ enum Subcommands {
     /// Exits with the program's exit code, 128+n if signal n ended it, 127 if it is not found, 126 if
     /// it cannot be run, 125 if something else fails; 0 after a signal while it did not run; 2 if the
     /// configuration is wrong, 1 if the address cannot be bound.
-    Exec(ExecOptions),
+    Exec {
+        #[command(flatten)]
+        file: ConfigFile,
+        /// Leave when the program has ended with exit code 0, whatever --on-exit says
+        #[arg(long)]
+        once: bool,
+        /// The program and its arguments, behind --
+        #[arg(last = true, required = true, value_name = "PROGRAM")]
+        command: Vec<OsString>,
+    },
     /// Print the effective configuration and where each value came from, or what is wrong.
     ///
     /// Exits 0 if `run` would accept it, or with --exec if `exec` would, else 2.
-    CheckConfig(CheckOptions),
+    CheckConfig {
+        #[command(flatten)]
+        file: ConfigFile,
+        /// Check it for `exec`, which needs room in the lease to end its program
+        #[arg(long = "exec")]
+        for_exec: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// Open a session at each of the servers, and close it
+        #[arg(long)]
+        connect: bool,
+    },
     #[command(flatten)]
     Guard(GuardCommand),
     #[command(flatten)]
-    Client(client_commands::ClientSubcommand),
+    Client(ClientSubcommand),
     /// Try it: an in-memory ZooKeeper and members on this machine; never for production.
     ///
     /// For trying, developing and testing, without Java, root or anything to install. The server runs in
@@ -99,33 +121,6 @@ pub enum GuardCommand {
     ExecCommand { parent: i32, files: String, foreground: String, command: Vec<OsString> },
 }
 
-#[derive(Args)]
-struct CheckOptions {
-    #[command(flatten)]
-    file: ConfigFile,
-    /// Check it for `exec`, which needs room in the lease to end its program
-    #[arg(long = "exec")]
-    for_exec: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-    /// Open a session at each of the servers, and close it
-    #[arg(long)]
-    connect: bool,
-}
-
-#[derive(Args)]
-struct ExecOptions {
-    #[command(flatten)]
-    file: ConfigFile,
-    /// Leave when the program has ended with exit code 0, whatever --on-exit says
-    #[arg(long)]
-    once: bool,
-    /// The program and its arguments, behind --
-    #[arg(last = true, required = true, value_name = "PROGRAM")]
-    command: Vec<OsString>,
-}
-
 /// The file with the settings that no flag and no variable gives.
 #[derive(Args)]
 struct ConfigFile {
@@ -144,13 +139,7 @@ const WITH_SETTINGS: &[(&str, Scope)] = &[
     ("barrier", Scope::Lease),
 ];
 
-/// The commands that call a sidecar or read ZooKeeper, and print the answer.
-const CALLS: [&str; 17] = [
-    "leader", "status", "members", "history", "locks", "barriers", "watch", "wait", "probe",
-    "config", "resign", "pause", "resume", "drain", "shutdown", "transfer", "inspect",
-];
-
-/// The text that is shown after the program's help, and after the help of each of [`CALLS`].
+/// The text that is shown after the program's help, and after the help of each command that [`calls`].
 const EXIT_CODES: &str = "\
 Exit codes of the commands that ask or tell:
   0  yes, or done
@@ -198,11 +187,11 @@ pub fn read() -> Result<CliCommand, String> {
     let (_, matches) = matches.subcommand().expect("clap demands a command");
     match cli.command {
         Subcommands::Run(file) => Ok(CliCommand::Run(effective(file, matches, false)?)),
-        Subcommands::Exec(ExecOptions { file, once, command }) => {
+        Subcommands::Exec { file, once, command } => {
             let effective = effective(file, matches, true)?;
             Ok(CliCommand::Exec { effective, once, command })
         }
-        Subcommands::CheckConfig(CheckOptions { file, for_exec, json, connect }) => {
+        Subcommands::CheckConfig { file, for_exec, json, connect } => {
             let effective = effective(file, matches, for_exec)?;
             Ok(CliCommand::CheckConfig { effective, json, connect })
         }
@@ -232,8 +221,13 @@ fn without_harmful_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
+/// Returns whether the command calls a sidecar or reads ZooKeeper, and prints the answer.
+fn calls(name: &str) -> bool {
+    ClientSubcommand::has_subcommand(name) && !["lock", "barrier"].contains(&name)
+}
+
 /// Builds the command line. Adds the flags of settings to the commands in [`WITH_SETTINGS`], and the exit codes to the
-/// help of those in [`CALLS`].
+/// help of those that call a sidecar.
 fn command() -> clap::Command {
     let mut command = Cli::command();
     for each in command.get_subcommands_mut() {
@@ -241,7 +235,7 @@ fn command() -> clap::Command {
         if let Some((_, scope)) = scope {
             *each = sources::with_flags(std::mem::take(each), *scope);
         }
-        if CALLS.contains(&each.get_name()) {
+        if calls(each.get_name()) {
             *each = std::mem::take(each).after_help(EXIT_CODES);
         }
     }
@@ -308,7 +302,6 @@ pub fn is_service() -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::CALLS;
     use std::fs;
 
     #[test]
@@ -317,7 +310,9 @@ mod tests {
             .expect("tests run in the root of the crate");
         let rows = text.lines().filter_map(|line| line.strip_prefix("| "));
         let cells: Vec<_> = rows.filter_map(|row| row.split(" | ").next()).collect();
-        for name in CALLS {
+        let command = super::command();
+        let names = command.get_subcommands().map(clap::Command::get_name);
+        for name in names.filter(|name| super::calls(name)) {
             let documented = [format!("`{name}`"), format!("`{name} ")];
             let has = |cell: &&str| documented.iter().any(|name| cell.contains(&**name));
             assert!(cells.iter().any(has), "put {name} into the table");

@@ -15,7 +15,8 @@ use std::time::Duration;
 #[derive(Args)]
 pub(super) struct LockArguments {
     /// The name of the lock: 1 to 64 of A-Z a-z 0-9 . _ -
-    name: String,
+    #[arg(value_parser = holding_name)]
+    name: HoldingName,
     /// Hold it beside any number of others that share it, and beside none that does not
     #[arg(long)]
     shared: bool,
@@ -38,7 +39,6 @@ impl LockArguments {
     /// # Errors
     /// A sentence about the problem with the arguments, or with a file that they name.
     pub(super) fn into_command(self, matches: &ArgMatches) -> Result<ClientCommand, String> {
-        let name = lock_name(&self.name)?;
         let mode = match self.slots {
             Some(slots) => Mode::Slots(slots),
             None if self.shared => Mode::Shared,
@@ -49,14 +49,15 @@ impl LockArguments {
             None if self.only_if_free => Patience::Try,
             None => Patience::Endless,
         };
-        self.guarded.into_command(matches, name, HoldingSpec::Lock(mode), patience)
+        self.guarded.into_command(matches, self.name, HoldingSpec::Lock(mode), patience)
     }
 }
 
 #[derive(Args)]
 pub(super) struct BarrierArguments {
     /// The name of the barrier: 1 to 64 of A-Z a-z 0-9 . _ -
-    name: String,
+    #[arg(value_parser = holding_name)]
+    name: HoldingName,
     /// The number of participants, from 1 to 1000; all of them have to give the same number
     #[arg(long, value_name = "NUMBER", value_parser = up_to_1000, allow_negative_numbers = true)]
     size: NonZeroU32,
@@ -73,10 +74,9 @@ impl BarrierArguments {
     /// # Errors
     /// A sentence about the problem with the arguments, or with a file that they name.
     pub(super) fn into_command(self, matches: &ArgMatches) -> Result<ClientCommand, String> {
-        let name = barrier_name(&self.name)?;
         let wanted = HoldingSpec::Barrier(self.size);
         let patience = self.wait.map_or(Patience::Endless, Patience::AtMost);
-        self.guarded.into_command(matches, name, wanted, patience)
+        self.guarded.into_command(matches, self.name, wanted, patience)
     }
 }
 
@@ -136,14 +136,10 @@ impl GuardedArguments {
     }
 }
 
-/// Parses the name of a barrier. The error shows the name `deploy` as an example.
-pub(super) fn barrier_name(written: &str) -> Result<HoldingName, String> {
-    HoldingName::parse(written, "barrier's name", "deploy")
-}
-
-/// Parses the name of a lock. The error shows the name `migrate` as an example.
-pub(super) fn lock_name(written: &str) -> Result<HoldingName, String> {
-    HoldingName::parse(written, "lock's name", "migrate")
+/// Parses the name of a lock, a barrier or a value.
+pub(super) fn holding_name(written: &str) -> Result<HoldingName, String> {
+    let remedy = "write 1 to 64 of A-Z a-z 0-9 . _ -, but not . or .., such as app-1";
+    HoldingName::new(written).ok_or_else(|| remedy.into())
 }
 
 fn up_to_1000(written: &str) -> Result<NonZeroU32, String> {
