@@ -276,11 +276,11 @@ fn parse_tables<T>(
     list: &str,
     tables: &[toml::Table],
     errors: &mut Vec<ConfigError>,
-    parse: impl Fn(&toml::Table) -> Result<T, ConfigError>,
+    parse: impl Fn(toml::Table) -> Result<T, ConfigError>,
 ) -> Vec<T> {
     let mut valid = vec![];
     for (n, table) in tables.iter().enumerate() {
-        match parse(table) {
+        match parse(table.clone()) {
             Ok(parsed) => valid.push(parsed),
             Err(error) => errors.push(error.in_table(&format!("{list}[{n}]"))),
         }
@@ -352,19 +352,6 @@ impl RecipePaths {
         ConfigError::new(table::RECIPES_ROOT.key(), format!("is empty, and {user} needs it"))
             .remedy("name a path, such as \"/\"")
     }
-}
-
-/// Parses these three settings. Returns the servers, and the full path of the election. Used by a fuzzer.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn hosts_and_path(
-    servers: &str,
-    path: &str,
-    prefix: &str,
-) -> Result<(String, String), ConfigError> {
-    let Servers { hosts, chroot } = table::SERVERS.parse(servers)?;
-    let path = table::PATH.parse(path)?;
-    table::PREFIX.parse(prefix)?;
-    Ok((hosts, format!("{chroot}{path}")))
 }
 
 impl Listen {

@@ -5,31 +5,33 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 /// The keys of a `[[hook]]` or `[[config]]` table that are not parsed yet.
-pub(super) struct Keys(Table);
+pub(super) struct Keys {
+    table: Table,
+    /// The keys that were asked for.
+    known: Vec<&'static str>,
+}
 
 impl Keys {
-    /// Returns the keys of the table.
-    ///
-    /// # Errors
-    /// The table has a key that is not among `known`.
-    pub(super) fn new(table: &Table, known: &[&str]) -> Result<Self, ConfigError> {
-        match table.keys().find(|key| !known.contains(&key.as_str())) {
-            Some(key) => Err(unknown_key(known.iter().copied()).with_key(printable(key))),
-            None => Ok(Self(table.clone())),
-        }
+    pub(super) fn new(table: Table) -> Self {
+        Self { table, known: vec![] }
     }
 
     pub(super) fn contains(&self, key: &str) -> bool {
-        self.0.contains_key(key)
+        self.table.contains_key(key)
+    }
+
+    fn remove(&mut self, key: &'static str) -> Option<Value> {
+        self.known.push(key);
+        self.table.remove(key)
     }
 
     /// Takes and parses the value of a key, a text or a number. Returns `None` if there is no such key.
     pub(super) fn take<T>(
         &mut self,
-        key: &str,
+        key: &'static str,
         parse: impl FnOnce(&str) -> Result<T, ConfigError>,
     ) -> Result<Option<T>, ConfigError> {
-        let Some(value) = self.0.remove(key) else { return Ok(None) };
+        let Some(value) = self.remove(key) else { return Ok(None) };
         let text = text_of(&value).map_err(|flaw| flaw.with_key(key))?;
         parse(&text).map(Some).map_err(|flaw| flaw.with_value(key, &text))
     }
@@ -37,7 +39,7 @@ impl Keys {
     /// Takes and parses the value of a key that must be there.
     pub(super) fn require<T>(
         &mut self,
-        key: &str,
+        key: &'static str,
         parse: impl FnOnce(&str) -> Result<T, ConfigError>,
     ) -> Result<T, ConfigError> {
         self.take(key, parse)?.ok_or_else(|| {
@@ -49,17 +51,17 @@ impl Keys {
     /// Takes a value that is not a text, such as a table. Returns `None` if there is no such key.
     pub(super) fn take_as<T: DeserializeOwned>(
         &mut self,
-        key: &str,
+        key: &'static str,
         expected: &str,
     ) -> Result<Option<T>, ConfigError> {
-        let value = self.0.remove(key).map(Value::try_into).transpose();
+        let value = self.remove(key).map(Value::try_into).transpose();
         value.map_err(|_| ConfigError::new(key, format!("must be {expected}")))
     }
 
-    /// Checks that all keys were taken: the keys that are left have no meaning beside the key `kind`.
-    pub(super) fn finish(self, kind: &str) -> Result<(), ConfigError> {
-        let Some(key) = self.0.keys().next() else { return Ok(()) };
-        Err(ConfigError::new(key, format!("is not for {kind}")).remedy("leave it out"))
+    /// Checks that all keys were taken.
+    pub(super) fn finish(self) -> Result<(), ConfigError> {
+        let Some(key) = self.table.keys().next() else { return Ok(()) };
+        Err(unknown_key(self.known.into_iter()).with_key(printable(key)))
     }
 }
 

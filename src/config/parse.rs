@@ -66,25 +66,11 @@ pub(super) fn file(text: &str) -> Result<PathBuf, ConfigError> {
     Ok(text.into())
 }
 
-/// Parses a Kerberos principal.
-pub(super) fn principal(text: &str) -> Result<String, ConfigError> {
-    let is_visible = !text.contains(|c: char| c.is_control() || c.is_whitespace());
-    // Without a realm, Kerberos takes the default realm. Here, any text stands for it.
-    let (name, realm) = text.rsplit_once('@').unwrap_or((text, "default"));
-    if is_visible && !name.is_empty() && !realm.is_empty() {
-        return Ok(text.to_owned());
-    }
-    Err(ConfigError::without_key("is not a principal")
-        .remedy("write name@REALM or name/instance@REALM"))
-}
-
-/// Parses the name of a Kerberos service.
-pub(super) fn service(text: &str) -> Result<String, ConfigError> {
-    let is_forbidden = |c: char| c.is_control() || c.is_whitespace() || c == '/' || c == '@';
-    if text.is_empty() || text.contains(is_forbidden) {
-        return Err(ConfigError::without_key("is not the name of a service").remedy(
-            "write the part of the servers' principals before the slash, such as zookeeper",
-        ));
+/// Parses a name in Kerberos, such as a principal.
+pub(super) fn kerberos_name(text: &str) -> Result<String, ConfigError> {
+    if text.is_empty() || text.contains(|c: char| c.is_control() || c.is_whitespace()) {
+        return Err(ConfigError::without_key("is not a name in Kerberos")
+            .remedy("write visible characters without spaces, such as app@EXAMPLE.ORG"));
     }
     Ok(text.to_owned())
 }

@@ -1,8 +1,8 @@
 //! Parses the connect string, the election's path and the prefix of its znodes.
 
 use super::error::ConfigError;
+use super::parse::host_and_port;
 use std::net::Ipv6Addr;
-use std::num::NonZeroU16;
 
 /// A parsed connect string.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,34 +32,20 @@ fn servers(text: &str) -> Option<Servers> {
         return None;
     }
     let mut with_ports = vec![];
-    for host in hosts.split(',').map(str::trim) {
-        let (name, port) = match host.rsplit_once(':') {
-            Some((name, port)) if !host.ends_with(']') => (name, port),
-            // Without a port. The last colon of `[::1]` is in its address.
-            _ => (host, "2181"),
+    for host in hosts.split(',') {
+        let uri = host.trim().parse().ok()?;
+        let (name, port) = host_and_port(&uri)?;
+        let port = port.unwrap_or(2181);
+        let is_host = match name.starts_with('[') {
+            true => name.trim_matches(['[', ']']).parse::<Ipv6Addr>().is_ok(),
+            false => true,
         };
-        if !is_host(name) || !is_port(port) {
+        if !is_host || port == 0 {
             return None;
         }
         with_ports.push(format!("{name}:{port}"));
     }
     Some(Servers { hosts: with_ports.join(","), chroot: chroot.to_owned() })
-}
-
-/// Returns whether the text can be a host's name, an IPv4 address, or an IPv6 address in brackets.
-fn is_host(name: &str) -> bool {
-    match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
-        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
-        None => {
-            let is_allowed = |byte: u8| byte.is_ascii_graphic() && ![b':', b'@'].contains(&byte);
-            !name.is_empty() && name.bytes().all(is_allowed)
-        }
-    }
-}
-
-/// Returns whether the text is a port number, without a sign.
-fn is_port(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<NonZeroU16>().is_ok()
 }
 
 /// Parses the election's path, below the chroot.

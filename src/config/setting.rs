@@ -27,8 +27,6 @@ pub struct Row {
     pub scope: Scope,
     /// Whether SIGHUP applies a change of the value in the file while the member runs, without a restart.
     pub changes_without_restart: bool,
-    /// Whether the value may be a secret, even by mistake. Then errors do not show it.
-    pub may_be_secret: bool,
     /// Converts the value to the text that `check-config` and the log show.
     pub(super) show: fn(&str) -> String,
     /// Parses the value of this setting, and returns the error if the value is not valid.
@@ -81,10 +79,7 @@ impl<T> Setting<T> {
     /// # Errors
     /// The problem and the remedy.
     pub fn parse(&self, text: &str) -> Result<T, ConfigError> {
-        (self.parser)(text).map_err(|flaw| {
-            let flaw = if self.row.may_be_secret { flaw.hiding_value() } else { flaw };
-            flaw.with_value(self.row.key, text)
-        })
+        (self.parser)(text).map_err(|flaw| flaw.with_value(self.row.key, text))
     }
 }
 
@@ -100,7 +95,6 @@ impl Row {
         help: "",
         scope: Scope::Member,
         changes_without_restart: false,
-        may_be_secret: false,
         show: str::to_owned,
         error: |_| None,
     };

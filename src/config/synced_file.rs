@@ -22,8 +22,8 @@ pub struct SyncedFileConfig {
 
 impl SyncedFileConfig {
     /// Parses a `[[config]]` table.
-    pub(super) fn new(table: &Table, pod: &PodEnvironment) -> Result<Self, ConfigError> {
-        let mut keys = Keys::new(table, &["name", "file", "mode", "then"])?;
+    pub(super) fn new(table: Table, pod: &PodEnvironment) -> Result<Self, ConfigError> {
+        let mut keys = Keys::new(table);
         let name = keys.require("name", |text| {
             let remedy = "write 1 to 64 of A-Z a-z 0-9 . _ -, but not . or .., such as limits.json";
             let flaw = || ConfigError::without_key("is not a valid name of a value").remedy(remedy);
@@ -32,7 +32,8 @@ impl SyncedFileConfig {
         let file = keys.require("file", absolute)?;
         let mode = file_mode(&mut keys)?;
         let then = keys.take_as::<Table>("then", "a table")?;
-        let then = then.map(|then| HookAction::then(&then, pod)).transpose();
+        let then = then.map(|then| HookAction::then(then, pod)).transpose();
+        keys.finish()?;
         Ok(Self { name, file, mode, then: then.map_err(|error| error.in_table("then"))? })
     }
 }
@@ -98,7 +99,7 @@ mod tests {
             (&format!("{both}then = {{ file = \"/c\" }}"), "config[1].then must have exactly one"),
             (
                 &format!("{both}then = {{ command = [\"/c\"], on = [\"leader-lost\"] }}"),
-                "config[1].then.on is not for command",
+                "config[1].then.on is not a known key",
             ),
             (
                 &format!("{both}then = {{ signal = \"SIGHUP\" }}"),

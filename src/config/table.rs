@@ -6,8 +6,8 @@
 
 use super::health::{self, Check};
 use super::parse::{
-    duration, duration_or_never, file, foreign_client, group, labels, listen_at, log_level,
-    member_id, mode, number, one_of, principal, priority, probe_address, service, text,
+    duration, duration_or_never, file, foreign_client, group, kerberos_name, labels, listen_at,
+    log_level, member_id, mode, number, one_of, priority, probe_address, text,
 };
 use super::security::{self, AclPolicy, Scheme};
 use super::servers::{self, Servers};
@@ -77,7 +77,7 @@ table! {
     };
 
     /// This member's principal, app@EXAMPLE.ORG; without it, that of the default credential cache
-    KERBEROS_PRINCIPAL: String = principal => {
+    KERBEROS_PRINCIPAL: String = kerberos_name => {
         key: "zookeeper.kerberos.principal", flag: "kerberos-principal", placeholder: "PRINCIPAL", variable: "BELLWETHER_KERBEROS_PRINCIPAL",
         scope: Scope::Zookeeper,
     };
@@ -89,7 +89,7 @@ table! {
     };
 
     /// The first part of the servers' principals, NAME/host
-    KERBEROS_SERVICE: String = service => {
+    KERBEROS_SERVICE: String = kerberos_name => {
         key: "zookeeper.kerberos.service", flag: "kerberos-service", placeholder: "NAME", variable: "BELLWETHER_KERBEROS_SERVICE",
         default: DefaultValue::Text("zookeeper"), scope: Scope::Zookeeper,
     };

@@ -21,28 +21,10 @@ const MODE: u32 = 0o644;
 /// The keys of a hook that select the kind of its action. The action in `then` of a `[[config]]` table may only be of the
 /// first three kinds.
 const KINDS: [&str; 6] = ["command", "url", "signal", "file", "pod_label", "endpoint_slice"];
-/// All keys of a hook.
-const KEYS: [&str; 14] = [
-    "on",
-    "command",
-    "url",
-    "signal",
-    "file",
-    "pod_label",
-    "endpoint_slice",
-    "timeout",
-    "retries",
-    "secret_file",
-    "pid_file",
-    "mode",
-    "unknown",
-    "service_account",
-];
-
 impl HookConfig {
     /// Parses a `[[hook]]` table.
-    pub(in crate::config) fn new(table: &Table, pod: &PodEnvironment) -> Result<Self, ConfigError> {
-        let mut keys = Keys::new(table, &KEYS)?;
+    pub(in crate::config) fn new(table: Table, pod: &PodEnvironment) -> Result<Self, ConfigError> {
+        let mut keys = Keys::new(table);
         // A file may have `on`: it is then written in its turn, not before the other hooks. A Kubernetes object may not: if
         // it were written only at some changes, it would be wrong after the other changes.
         let is_kubernetes = keys.contains("pod_label") || keys.contains("endpoint_slice");
@@ -79,15 +61,16 @@ fn changes(keys: &mut Keys) -> Result<Option<Vec<ChangeKind>>, ConfigError> {
 
 impl HookAction {
     /// Parses `then` in a `[[config]]` table: the action that runs after each write of the table's file.
-    pub(in crate::config) fn then(
-        table: &Table,
-        pod: &PodEnvironment,
-    ) -> Result<Self, ConfigError> {
-        Self::new(Keys::new(table, &KEYS)?, &KINDS[..3], pod)
+    pub(in crate::config) fn then(table: Table, pod: &PodEnvironment) -> Result<Self, ConfigError> {
+        Self::new(Keys::new(table), &KINDS[..3], pod)
     }
 
     /// Parses the action, which must be of exactly one of these kinds.
-    fn new(mut keys: Keys, kinds: &[&str], pod: &PodEnvironment) -> Result<Self, ConfigError> {
+    fn new(
+        mut keys: Keys,
+        kinds: &[&'static str],
+        pod: &PodEnvironment,
+    ) -> Result<Self, ConfigError> {
         let written: Vec<_> = kinds.iter().filter(|kind| keys.contains(kind)).collect();
         let [&kind] = written[..] else {
             let problem = format!("must have exactly one of {}", kinds.join(", "));
@@ -123,7 +106,7 @@ impl HookAction {
                 Self::Kubernetes(KubernetesHook { target, host, port, account, timeout })
             }
         };
-        keys.finish(kind)?;
+        keys.finish()?;
         Ok(action)
     }
 }
@@ -250,8 +233,8 @@ mod tests {
             (&format!("{on}command = []"), "hook[1].command must begin with"),
             (&format!("{on}command = [\"bin/a\"]"), "hook[1].command must begin with"),
             (&format!("{on}command = [\"a\"]\ntimeout = \"x\""), "hook[1].timeout = \"x\""),
-            (&format!("{on}command = [\"a\"]\nretries = 1"), "hook[1].retries is not for command"),
-            (&format!("{on}command = [\"a\"]\nretries = -1"), "hook[1].retries is not for command"),
+            (&format!("{on}command = [\"a\"]\nretries = 1"), "hook[1].retries is not a known key"),
+            (&format!("{on}command = [\"a\"]\nretries = -1"), "hook[1].retries is not a known key"),
             (
                 &format!("{on}url = \"https://h/\""),
                 "hook[1].url = \"https://h/\" is not a URL with http",
@@ -266,15 +249,21 @@ mod tests {
             (&format!("{on}signal = \"SIGHUP\"\npid_file = \"p\""), "hook[1].pid_file = \"p\""),
             ("file = \"leader.json\"", "hook[1].file = "),
             ("file = \"/run/\"", "hook[1].file = "),
-            ("file = \"/a\"\ntimeout = \"1s\"", "hook[1].timeout is not for file"),
+            (
+                "file = \"/a\"\ntimeout = \"1s\"",
+                "hook[1].timeout is not a known key: expected one of `on`, `file`, `mode`, `unknown`",
+            ),
             ("file = \"/a\"\nmode = \"rw\"", "hook[1].mode = \"rw\""),
             ("file = \"/a\"\nmode = \"4755\"", "hook[1].mode = \"4755\""),
             ("file = \"/a\"\nunknown = \"?\"", "hook[1].unknown = \"?\""),
             ("file = \"/a\"\nurls = 1", "hook[1].urls is not a known key"),
             ("pod_label = \"a\"\nfile = \"/a\"", "hook[1] must have exactly one"),
-            ("pod_label = \"a\"\non = [\"leader-lost\"]", "hook[1].on is not for pod_label"),
+            ("pod_label = \"a\"\non = [\"leader-lost\"]", "hook[1].on is not a known key"),
             ("pod_label = \"a\"\nservice_account = \"x\"", "hook[1].service_account = "),
-            ("file = \"/a\"\nservice_account = \"/x\"", "hook[1].service_account is not for file"),
+            (
+                "file = \"/a\"\nservice_account = \"/x\"",
+                "hook[1].service_account is not a known key",
+            ),
         ] {
             let error = parsed(&format!("[[hook]]\nfile = \"/x\"\n[[hook]]\n{text}")).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");
