@@ -233,60 +233,60 @@ pub(super) fn into_command(
     subcommand: ClientSubcommand,
     matches: &ArgMatches,
 ) -> Result<ClientCommand, String> {
-    match subcommand {
-        ClientSubcommand::Leader(arguments) => arguments.command(Call::of(&api::LEADER)),
-        ClientSubcommand::Status(arguments) => arguments.command(Call::of(&api::STATUS)),
-        ClientSubcommand::Members(arguments) => arguments.command(Call::of(&api::MEMBERS)),
-        ClientSubcommand::History(arguments) => arguments.command(Call::of(&api::HISTORY)),
-        ClientSubcommand::Resign(command) => command.call(Call::of(&api::RESIGN)),
-        ClientSubcommand::Pause(command) => command.call(Call::of(&api::PAUSE)),
-        ClientSubcommand::Resume(command) => command.call(Call::of(&api::RESUME)),
-        ClientSubcommand::Drain(command) => command.call(Call::of(&api::DRAIN)),
-        ClientSubcommand::Shutdown(command) => command.call(Call::of(&api::SHUTDOWN)),
+    let (sidecar, query) = match subcommand {
+        ClientSubcommand::Leader(arguments) => arguments.call(Call::of(&api::LEADER))?,
+        ClientSubcommand::Status(arguments) => arguments.call(Call::of(&api::STATUS))?,
+        ClientSubcommand::Members(arguments) => arguments.call(Call::of(&api::MEMBERS))?,
+        ClientSubcommand::History(arguments) => arguments.call(Call::of(&api::HISTORY))?,
+        ClientSubcommand::Resign(command) => command.call(Call::of(&api::RESIGN))?,
+        ClientSubcommand::Pause(command) => command.call(Call::of(&api::PAUSE))?,
+        ClientSubcommand::Resume(command) => command.call(Call::of(&api::RESUME))?,
+        ClientSubcommand::Drain(command) => command.call(Call::of(&api::DRAIN))?,
+        ClientSubcommand::Shutdown(command) => command.call(Call::of(&api::SHUTDOWN))?,
+        ClientSubcommand::Transfer { to, within, command } => {
+            command.call(Call::transfer(to, within))?
+        }
         ClientSubcommand::Watch(arguments) => {
             let (sidecar, format) = arguments.parts()?;
-            Ok(ClientCommand::Ask { sidecar, query: Query::Watch { format } })
+            (sidecar, Query::Watch { format })
         }
         ClientSubcommand::Wait { address, is_self, timeout, output, command, .. } => {
             let query = Query::Wait { is_self, at_most: timeout, command, format: output.format() };
-            Ok(ClientCommand::Ask { sidecar: address.sidecar()?, query })
+            (address.sidecar()?, query)
         }
         ClientSubcommand::Probe { probe, address, verbose } => {
-            let query = Query::Probe { probe, verbose };
-            Ok(ClientCommand::Ask { sidecar: address.sidecar()?, query })
-        }
-        ClientSubcommand::Transfer { to, within, command } => {
-            command.call(Call::transfer(to, within))
+            (address.sidecar()?, Query::Probe { probe, verbose })
         }
         ClientSubcommand::Locks { action: Some(action), .. } => {
             let LockAction::Break { name, token, now, target } = action;
-            let query = Query::BreakLock { name, token, is_at_once: now };
-            Ok(ClientCommand::Ask { sidecar: target.sidecar()?, query })
+            (target.sidecar()?, Query::BreakLock { name, token, is_at_once: now })
         }
         ClientSubcommand::Locks { name: Some(name), arguments, .. } => {
-            arguments.command(Call::lock_queue(&name))
+            arguments.call(Call::lock_queue(&name))?
         }
-        ClientSubcommand::Locks { arguments, .. } => arguments.command(Call::of(&api::LOCKS)),
+        ClientSubcommand::Locks { arguments, .. } => arguments.call(Call::of(&api::LOCKS))?,
         ClientSubcommand::Barriers { name: Some(name), arguments } => {
-            arguments.command(Call::barrier(&name))
+            arguments.call(Call::barrier(&name))?
         }
-        ClientSubcommand::Barriers { arguments, .. } => arguments.command(Call::of(&api::BARRIERS)),
-        ClientSubcommand::Lock(arguments) => arguments.into_command(matches),
-        ClientSubcommand::Barrier(arguments) => arguments.into_command(matches),
-        ClientSubcommand::Config { action } => action.into_command(),
+        ClientSubcommand::Barriers { arguments, .. } => arguments.call(Call::of(&api::BARRIERS))?,
+        ClientSubcommand::Config { action } => action.query()?,
+        ClientSubcommand::Lock(arguments) => return arguments.into_command(matches),
+        ClientSubcommand::Barrier(arguments) => return arguments.into_command(matches),
         ClientSubcommand::Inspect { file, timeout, output } => {
             let values = sources::values(file.config, matches)?;
             let settings = Settings::new(&values, timeout)?;
-            Ok(ClientCommand::Inspect { settings, limit: timeout, format: output.format() })
+            let format = output.format();
+            return Ok(ClientCommand::Inspect { settings, limit: timeout, format });
         }
-    }
+    };
+    Ok(ClientCommand::Ask { sidecar, query })
 }
 
 impl FormatArguments {
-    /// Turns the arguments into the command that sends the single request `call`.
-    pub(super) fn command(self, call: Call) -> Result<ClientCommand, String> {
+    /// Returns the sidecar, and the query that sends it the single request `call`.
+    pub(super) fn call(self, call: Call) -> Result<(Sidecar, Query), String> {
         let (sidecar, format) = self.parts()?;
-        Ok(ClientCommand::Ask { sidecar, query: Query::Call { call, format } })
+        Ok((sidecar, Query::Call { call, format }))
     }
 
     /// Returns the sidecar to ask, and the output format.
@@ -296,9 +296,9 @@ impl FormatArguments {
 }
 
 impl SidecarCommand {
-    fn call(self, call: Call) -> Result<ClientCommand, String> {
-        let query = Query::Call { call, format: self.output.format() };
-        Ok(ClientCommand::Ask { sidecar: self.target.sidecar()?, query })
+    fn call(self, call: Call) -> Result<(Sidecar, Query), String> {
+        let format = self.output.format();
+        Ok((self.target.sidecar()?, Query::Call { call, format }))
     }
 }
 

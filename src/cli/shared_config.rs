@@ -2,9 +2,7 @@
 
 use super::client_commands::{CommandTarget, FormatArguments};
 use super::locking::holding_name;
-use crate::terminal::{
-    Call, ClientCommand, Condition, ConfigAction, ConfigCommand, HoldingName, Query,
-};
+use crate::terminal::{Call, Condition, ConfigAction, ConfigCommand, HoldingName, Query, Sidecar};
 use crate::{api, config};
 use clap::{Subcommand, value_parser};
 use std::ffi::OsString;
@@ -78,15 +76,13 @@ pub(super) enum ConfigSubcommand {
 }
 
 impl ConfigSubcommand {
-    /// Turns the arguments into a client command.
+    /// Returns the sidecar, and the query for it.
     ///
     /// # Errors
-    /// A sentence about the problem with the arguments, or with a file that they name.
-    pub(super) fn into_command(self) -> Result<ClientCommand, String> {
+    /// A sentence about the problem with a file that the arguments name.
+    pub(super) fn query(self) -> Result<(Sidecar, Query), String> {
         let (sidecar, name, action) = match self {
-            Self::Ls(arguments) => {
-                return arguments.command(Call::of(&api::CONFIG_NAMES));
-            }
+            Self::Ls(arguments) => return arguments.call(Call::of(&api::CONFIG_NAMES)),
             Self::Get { name, wait, proved, arguments } => {
                 let (sidecar, format) = arguments.parts()?;
                 (sidecar, name, ConfigAction::Get { wait, is_proved: proved, format })
@@ -105,8 +101,7 @@ impl ConfigSubcommand {
                 (target.sidecar()?, name, action)
             }
         };
-        let query = Query::Config(ConfigCommand { name, action });
-        Ok(ClientCommand::Ask { sidecar, query })
+        Ok((sidecar, Query::Config(ConfigCommand { name, action })))
     }
 }
 

@@ -73,11 +73,7 @@ pub fn file_text(file: &Path) -> Result<String, String> {
 /// Returns the file's path for an error. If the text does not look like a path and no such file exists, an operator may have
 /// written the secret itself in place of a path, so the result is a placeholder.
 pub fn shown_path(file: &Path) -> String {
-    let starts = ["/", "./", "../"];
-    let is_path = starts
-        .iter()
-        .any(|start| file.as_os_str().as_encoded_bytes().starts_with(start.as_bytes()));
-    if is_path || file.exists() {
+    if file.is_absolute() || file.starts_with(".") || file.starts_with("..") || file.exists() {
         return file.display().to_string();
     }
     "what is written there, and not shown as it may be the secret itself rather than a file's path,"

@@ -141,19 +141,14 @@ impl Login {
         ] {
             let is_for_kerberos = row.key != table::CREDENTIALS_FILE.key();
             let is_used = scheme.is_some() && is_for_kerberos == (scheme == Some(Scheme::Kerberos));
-            let origin = &values.value(row).origin;
-            if !is_used && *origin != Origin::Default {
-                // The credentials may come from a variable that has no key.
-                let key = match origin {
-                    Origin::Environment(variable) => variable,
-                    _ => row.key,
-                };
+            let value = values.value(row);
+            if !is_used && value.origin != Origin::Default {
+                // The variable with the credentials themselves has no key.
+                let is_secret = value.origin == Origin::Environment(CREDENTIALS_VARIABLE);
+                let key = if is_secret { CREDENTIALS_VARIABLE } else { row.key };
                 let needed = if is_for_kerberos { "kerberos" } else { "digest or sasl" };
-                return Err(ConfigError::new(
-                    key,
-                    format!("is set, which needs {auth} = {needed}"),
-                )
-                .remedy(format!("set {auth}, or leave it out")));
+                let problem = format!("is set, which needs {auth} = {needed}");
+                return Err(ConfigError::new(key, problem).remedy("set both or none"));
             }
         }
         let Some(scheme) = scheme else { return Ok(None) };
@@ -164,12 +159,12 @@ impl Login {
             Some(secret) => Some(CredentialsSource::Given(secret.clone())),
             None => values.get_optional(&table::CREDENTIALS_FILE)?.map(CredentialsSource::In),
         };
-        let credentials = credentials.ok_or_else(|| {
-            ConfigError::new(auth, "needs a user and a password").remedy(format!(
-                "set {} to a file with one line, user:password (or {CREDENTIALS_VARIABLE} in the environment)",
-                table::CREDENTIALS_FILE.key()
-            ))
-        })?;
+        let Some(credentials) = credentials else {
+            let file = table::CREDENTIALS_FILE.key();
+            return Err(ConfigError::new(auth, "needs a user and a password").remedy(format!(
+                "set {file} to a file with one line, user:password (or {CREDENTIALS_VARIABLE} in the environment)"
+            )));
+        };
         let is_digest = scheme == Scheme::Digest;
         Ok(Some(if is_digest { Self::Digest(credentials) } else { Self::Sasl(credentials) }))
     }
