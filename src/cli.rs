@@ -3,7 +3,7 @@
 //! - `sources`: reads the settings from the command line, the environment and the file.
 //! - `effective`: the resulting configuration.
 //! - `client_commands`, `packaging`: commands that call a sidecar, and commands that print files for packagers.
-//! - `locking`: the commands `lock` and `barrier`.
+//! - `locking`: the arguments that `lock` and `barrier` share.
 //! - `dev`: the command `dev`. `first_process`: finds the listen address of the sidecar that runs as process 1 of this
 //!   container.
 //! - `unknown_variables`: finds variables that begin with `BELLWETHER_` but are not read. `programs`: checks whether
@@ -37,13 +37,7 @@ use std::path::PathBuf;
 /// number leads. Ask it with `bellwether leader`, or over HTTP with `curl localhost:4040/leader`.
 #[derive(Parser)]
 #[command(version, about)]
-struct Cli {
-    #[command(subcommand)]
-    command: Subcommands,
-}
-
-#[derive(Subcommand)]
-enum Subcommands {
+enum Cli {
     /// Join the election and serve the HTTP API until SIGTERM or SIGINT.
     ///
     /// Exits 0 after a signal, 2 if the configuration is wrong, 1 if the address cannot be bound.
@@ -185,24 +179,22 @@ pub fn read() -> Result<CliCommand, String> {
     };
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let (_, matches) = matches.subcommand().expect("clap demands a command");
-    match cli.command {
-        Subcommands::Run(file) => Ok(CliCommand::Run(effective(file, matches, false)?)),
-        Subcommands::Exec { file, once, command } => {
+    match cli {
+        Cli::Run(file) => Ok(CliCommand::Run(effective(file, matches, false)?)),
+        Cli::Exec { file, once, command } => {
             let effective = effective(file, matches, true)?;
             Ok(CliCommand::Exec { effective, once, command })
         }
-        Subcommands::CheckConfig { file, for_exec, json, connect } => {
+        Cli::CheckConfig { file, for_exec, json, connect } => {
             let effective = effective(file, matches, for_exec)?;
             Ok(CliCommand::CheckConfig { effective, json, connect })
         }
-        Subcommands::Guard(guard) => Ok(CliCommand::Guard(guard)),
-        Subcommands::Client(subcommand) => {
+        Cli::Guard(guard) => Ok(CliCommand::Guard(guard)),
+        Cli::Client(subcommand) => {
             client_commands::into_command(subcommand, matches).map(CliCommand::Terminal)
         }
-        Subcommands::Dev(arguments) => arguments.command(),
-        Subcommands::Packaging(packaging) => {
-            packaging::write(packaging, command()).map(CliCommand::Print)
-        }
+        Cli::Dev(arguments) => arguments.command(),
+        Cli::Packaging(packaging) => packaging::write(packaging, command()).map(CliCommand::Print),
     }
 }
 

@@ -1,16 +1,19 @@
 //! The commands that call a sidecar or read ZooKeeper: their arguments, and the resulting [`ClientCommand`].
 
-use super::locking::{BarrierArguments, LockArguments, holding_name};
+use super::locking::{GuardedArguments, holding_name, up_to_1000};
 use super::shared_config::ConfigSubcommand;
 use super::{ConfigFile, first_process, sources};
 use crate::api::{self, Transfer};
 use crate::config::{self, Settings, table};
 use crate::terminal::{
-    Call, ClientCommand, HoldingName, OutputFormat, Probe, Query, Sidecar, Token,
+    Call, ClientCommand, HoldingName, OutputFormat, Patience, Probe, Query, Sidecar, Token,
 };
 use clap::builder::{NonEmptyStringValueParser, OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, Subcommand};
+use recipes::holding::HoldingSpec;
+use recipes::lock::Mode;
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -99,7 +102,25 @@ pub(super) enum ClientSubcommand {
     /// Exits with the program's exit code, 128+n if signal n ended it, or this process while it waited; 127 if it is not
     /// found, 126 if it cannot be run; 124 if the lock is not got in time, 125 if it is lost or something else fails; 2
     /// if the configuration is wrong.
-    Lock(LockArguments),
+    Lock {
+        /// The name of the lock: 1 to 64 of A-Z a-z 0-9 . _ -
+        #[arg(value_parser = holding_name)]
+        name: HoldingName,
+        /// Hold it beside any number of others that share it, and beside none that does not
+        #[arg(long)]
+        shared: bool,
+        /// A semaphore: the first so many of the queue hold it, from 1 to 1000; all have to name the same number
+        #[arg(long, value_name = "NUMBER", conflicts_with = "shared", value_parser = up_to_1000, allow_negative_numbers = true)]
+        slots: Option<NonZeroU32>,
+        /// For how long to wait at most: 500ms, 10s, 2m [default: forever]
+        #[arg(short, long, value_name = "DURATION", value_parser = config::duration)]
+        wait: Option<Duration>,
+        /// Do not wait: take it only if it is free
+        #[arg(long = "try", conflicts_with = "wait")]
+        only_if_free: bool,
+        #[command(flatten)]
+        guarded: GuardedArguments,
+    },
     /// Enter a double barrier with others, run a program inside, and wait until all have left.
     ///
     /// All that use the barrier begin when so many are there, and none returns before all their programs have ended. A
@@ -109,7 +130,19 @@ pub(super) enum ClientSubcommand {
     /// Exits with the program's exit code, 128+n if signal n ended it, or this process while it waited; 127 if it is not
     /// found, 126 if it cannot be run; 124 if too few came in time, 125 if it was lost or something else fails; 2 if the
     /// configuration is wrong.
-    Barrier(BarrierArguments),
+    Barrier {
+        /// The name of the barrier: 1 to 64 of A-Z a-z 0-9 . _ -
+        #[arg(value_parser = holding_name)]
+        name: HoldingName,
+        /// The number of participants, from 1 to 1000; all of them have to give the same number
+        #[arg(long, value_name = "NUMBER", value_parser = up_to_1000, allow_negative_numbers = true)]
+        size: NonZeroU32,
+        /// For how long to wait for the others at most: 500ms, 10s, 2m [default: forever]
+        #[arg(short, long, value_name = "DURATION", value_parser = config::duration)]
+        wait: Option<Duration>,
+        #[command(flatten)]
+        guarded: GuardedArguments,
+    },
     /// Read, write and follow values that applications share, through the sidecar.
     Config {
         #[command(subcommand)]
@@ -270,8 +303,23 @@ pub(super) fn into_command(
         }
         ClientSubcommand::Barriers { arguments, .. } => arguments.call(Call::of(&api::BARRIERS))?,
         ClientSubcommand::Config { action } => action.query()?,
-        ClientSubcommand::Lock(arguments) => return arguments.into_command(matches),
-        ClientSubcommand::Barrier(arguments) => return arguments.into_command(matches),
+        ClientSubcommand::Lock { name, shared, slots, wait, only_if_free, guarded } => {
+            let mode = match slots {
+                Some(slots) => Mode::Slots(slots),
+                None if shared => Mode::Shared,
+                None => Mode::Exclusive,
+            };
+            let patience = match wait {
+                Some(limit) => Patience::AtMost(limit),
+                None if only_if_free => Patience::Try,
+                None => Patience::Endless,
+            };
+            return guarded.into_command(matches, name, HoldingSpec::Lock(mode), patience);
+        }
+        ClientSubcommand::Barrier { name, size, wait, guarded } => {
+            let patience = wait.map_or(Patience::Endless, Patience::AtMost);
+            return guarded.into_command(matches, name, HoldingSpec::Barrier(size), patience);
+        }
         ClientSubcommand::Inspect { file, timeout, output } => {
             let values = sources::values(file.config, matches)?;
             let settings = Settings::new(&values, timeout)?;
