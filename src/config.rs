@@ -46,6 +46,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use toml::Table;
 
 /// The complete configuration of the daemon, parsed and checked.
 #[derive(Clone, Debug)]
@@ -175,12 +176,10 @@ impl Config {
     /// A line for each invalid value. If every value is valid: the first conflict between values.
     pub fn new(values: &Values) -> Result<Self, String> {
         let mut errors = values.errors();
-        let hooks = parse_tables("hook", &values.hooks, &mut errors, |table| {
-            HookConfig::new(table, &values.pod)
-        });
-        let synced_files = parse_tables("config", &values.synced_files, &mut errors, |table| {
-            SyncedFileConfig::new(table, &values.pod)
-        });
+        let pod = &values.pod;
+        let hooks = parse_tables("hook", &values.hooks, pod, HookConfig::new, &mut errors);
+        let synced_files =
+            parse_tables("config", &values.synced_files, pod, SyncedFileConfig::new, &mut errors);
         if !errors.is_empty() {
             let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
             return Err(lines.join("\n"));
@@ -274,18 +273,16 @@ impl Config {
 /// `errors`. Each error names its table by the list and the table's number, counted from 0, such as `hook[2]`.
 fn parse_tables<T>(
     list: &str,
-    tables: &[toml::Table],
+    tables: &[Table],
+    pod: &PodEnvironment,
+    parse: fn(Table, &PodEnvironment) -> Result<T, ConfigError>,
     errors: &mut Vec<ConfigError>,
-    parse: impl Fn(toml::Table) -> Result<T, ConfigError>,
 ) -> Vec<T> {
-    let mut valid = vec![];
-    for (n, table) in tables.iter().enumerate() {
-        match parse(table.clone()) {
-            Ok(parsed) => valid.push(parsed),
-            Err(error) => errors.push(error.in_table(&format!("{list}[{n}]"))),
-        }
-    }
-    valid
+    let valid = tables.iter().enumerate().filter_map(|(n, table)| {
+        let parsed = parse(table.clone(), pod);
+        parsed.map_err(|error| errors.push(error.in_table(&format!("{list}[{n}]")))).ok()
+    });
+    valid.collect()
 }
 
 impl Settings {

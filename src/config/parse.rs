@@ -135,8 +135,7 @@ pub(super) fn labels_as_text(value: Value) -> Result<String, ConfigError> {
 /// Parses the address of the API's listener: `IP:PORT`, or `unix:` and the path of a socket.
 pub(super) fn listen_at(text: &str) -> Result<Listen, ConfigError> {
     let Some(path) = text.strip_prefix("unix:") else {
-        let example = "127.0.0.1:4040, or unix:/run/bellwether.sock";
-        return socket_address(text, example).map(Listen::Tcp);
+        return socket_address(text).map(Listen::Tcp);
     };
     // The kernel's `sockaddr_un` limits the length of a socket's path.
     if !path.starts_with('/') || path.ends_with('/') || path.len() > 107 || path.contains('\0') {
@@ -178,13 +177,8 @@ fn number_in(groups: &str, group: &str) -> Option<u32> {
     })
 }
 
-/// Parses the address of the listener for probes.
-pub(super) fn probe_address(text: &str) -> Result<SocketAddr, ConfigError> {
-    socket_address(text, "0.0.0.0:4041")
-}
-
-/// Parses `IP:PORT`, `:PORT` or `localhost:PORT`. The error shows the example.
-fn socket_address(text: &str, example: &str) -> Result<SocketAddr, ConfigError> {
+/// Parses `IP:PORT`, `:PORT` or `localhost:PORT`.
+pub(super) fn socket_address(text: &str) -> Result<SocketAddr, ConfigError> {
     let whole = match text.split_once(':') {
         // As in other programs, an empty host means all addresses of this machine.
         Some(("", port)) => format!("0.0.0.0:{port}"),
@@ -193,7 +187,7 @@ fn socket_address(text: &str, example: &str) -> Result<SocketAddr, ConfigError> 
     };
     whole.parse().map_err(|_| {
         ConfigError::without_key("is not an address")
-            .remedy(format!("write IP:PORT, such as {example}"))
+            .remedy("write IP:PORT, such as 127.0.0.1:4040")
     })
 }
 
@@ -286,7 +280,7 @@ mod tests {
             ("[::1]:4040", "[::1]:4040"),
         ] {
             assert_eq!(listen_at(text).unwrap().to_string(), meant);
-            assert_eq!(probe_address(text).unwrap().to_string(), meant);
+            assert_eq!(socket_address(text).unwrap().to_string(), meant);
         }
         for wrong in [":", ":x", "::1:4040", "4040", "localhost", "elsewhere:4040"] {
             assert!(listen_at(wrong).is_err(), "{wrong}");

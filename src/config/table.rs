@@ -7,7 +7,7 @@
 use super::health::{self, Check};
 use super::parse::{
     duration, duration_or_never, file, foreign_client, group, kerberos_name, labels, listen_at,
-    log_level, member_id, mode, number, one_of, priority, probe_address, text,
+    log_level, member_id, mode, number, one_of, priority, socket_address, text,
 };
 use super::security::{self, AclPolicy, Scheme};
 use super::servers::{self, Servers};
@@ -201,7 +201,7 @@ table! {
     };
 
     /// The address of probes, read-only, for a kubelet or a load balancer
-    PROBE_LISTEN: SocketAddr = probe_address => {
+    PROBE_LISTEN: SocketAddr = socket_address => {
         key: "http.probe_listen", flag: "probe-listen", placeholder: "IP:PORT", variable: "BELLWETHER_PROBE_LISTEN",
     };
 

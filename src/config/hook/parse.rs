@@ -21,6 +21,7 @@ const MODE: u32 = 0o644;
 /// The keys of a hook that select the kind of its action. The action in `then` of a `[[config]]` table may only be of the
 /// first three kinds.
 const KINDS: [&str; 6] = ["command", "url", "signal", "file", "pod_label", "endpoint_slice"];
+
 impl HookConfig {
     /// Parses a `[[hook]]` table.
     pub(in crate::config) fn new(table: Table, pod: &PodEnvironment) -> Result<Self, ConfigError> {
