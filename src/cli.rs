@@ -3,7 +3,7 @@
 //! - `sources`: reads the settings from the command line, the environment and the file.
 //! - `effective`: the resulting configuration.
 //! - `client_commands`, `packaging`: commands that call a sidecar, and commands that print files for packagers.
-//! - `locking`: the commands `lock` and `barrier`.
+//! - `locking`: the arguments that `lock` and `barrier` share.
 //! - `dev`: the command `dev`. `first_process`: finds the listen address of the sidecar that runs as process 1 of this
 //!   container.
 //! - `unknown_variables`: finds variables that begin with `BELLWETHER_` but are not read. `programs`: checks whether
@@ -22,11 +22,12 @@ mod unknown_variables;
 
 pub use self::effective::Effective;
 pub use self::programs::check_runnable;
-use crate::config::{self, Check, Config, ConfigErrors, Health, HookAction, Scope, table};
+use crate::config::{self, Check, Config, Health, HookAction, Scope, table};
 use crate::terminal::ClientCommand;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use client_commands::ClientSubcommand;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -36,13 +37,7 @@ use std::path::PathBuf;
 /// number leads. Ask it with `bellwether leader`, or over HTTP with `curl localhost:4040/leader`.
 #[derive(Parser)]
 #[command(version, about)]
-struct Cli {
-    #[command(subcommand)]
-    command: Subcommands,
-}
-
-#[derive(Subcommand)]
-enum Subcommands {
+enum Cli {
     /// Join the election and serve the HTTP API until SIGTERM or SIGINT.
     ///
     /// Exits 0 after a signal, 2 if the configuration is wrong, 1 if the address cannot be bound.
@@ -58,15 +53,36 @@ enum Subcommands {
     /// Exits with the program's exit code, 128+n if signal n ended it, 127 if it is not found, 126 if
     /// it cannot be run, 125 if something else fails; 0 after a signal while it did not run; 2 if the
     /// configuration is wrong, 1 if the address cannot be bound.
-    Exec(ExecOptions),
+    Exec {
+        #[command(flatten)]
+        file: ConfigFile,
+        /// Leave when the program has ended with exit code 0, whatever --on-exit says
+        #[arg(long)]
+        once: bool,
+        /// The program and its arguments, behind --
+        #[arg(last = true, required = true, value_name = "PROGRAM")]
+        command: Vec<OsString>,
+    },
     /// Print the effective configuration and where each value came from, or what is wrong.
     ///
     /// Exits 0 if `run` would accept it, or with --exec if `exec` would, else 2.
-    CheckConfig(CheckOptions),
+    CheckConfig {
+        #[command(flatten)]
+        file: ConfigFile,
+        /// Check it for `exec`, which needs room in the lease to end its program
+        #[arg(long = "exec")]
+        for_exec: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// Open a session at each of the servers, and close it
+        #[arg(long)]
+        connect: bool,
+    },
     #[command(flatten)]
     Guard(GuardCommand),
     #[command(flatten)]
-    Client(client_commands::ClientSubcommand),
+    Client(ClientSubcommand),
     /// Try it: an in-memory ZooKeeper and members on this machine; never for production.
     ///
     /// For trying, developing and testing, without Java, root or anything to install. The server runs in
@@ -99,33 +115,6 @@ pub enum GuardCommand {
     ExecCommand { parent: i32, files: String, foreground: String, command: Vec<OsString> },
 }
 
-#[derive(Args)]
-struct CheckOptions {
-    #[command(flatten)]
-    file: ConfigFile,
-    /// Check it for `exec`, which needs room in the lease to end its program
-    #[arg(long = "exec")]
-    for_exec: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-    /// Open a session at each of the servers, and close it
-    #[arg(long)]
-    connect: bool,
-}
-
-#[derive(Args)]
-struct ExecOptions {
-    #[command(flatten)]
-    file: ConfigFile,
-    /// Leave when the program has ended with exit code 0, whatever --on-exit says
-    #[arg(long)]
-    once: bool,
-    /// The program and its arguments, behind --
-    #[arg(last = true, required = true, value_name = "PROGRAM")]
-    command: Vec<OsString>,
-}
-
 /// The file with the settings that no flag and no variable gives.
 #[derive(Args)]
 struct ConfigFile {
@@ -144,13 +133,7 @@ const WITH_SETTINGS: &[(&str, Scope)] = &[
     ("barrier", Scope::Lease),
 ];
 
-/// The commands that call a sidecar or read ZooKeeper, and print the answer.
-const CALLS: [&str; 17] = [
-    "leader", "status", "members", "history", "locks", "barriers", "watch", "wait", "probe",
-    "config", "resign", "pause", "resume", "drain", "shutdown", "transfer", "inspect",
-];
-
-/// The text that is shown after the program's help, and after the help of each of [`CALLS`].
+/// The text that is shown after the program's help, and after the help of each command that [`calls`].
 const EXIT_CODES: &str = "\
 Exit codes of the commands that ask or tell:
   0  yes, or done
@@ -196,24 +179,22 @@ pub fn read() -> Result<CliCommand, String> {
     };
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let (_, matches) = matches.subcommand().expect("clap demands a command");
-    match cli.command {
-        Subcommands::Run(file) => Ok(CliCommand::Run(effective(file, matches, false)?)),
-        Subcommands::Exec(ExecOptions { file, once, command }) => {
+    match cli {
+        Cli::Run(file) => Ok(CliCommand::Run(effective(file, matches, false)?)),
+        Cli::Exec { file, once, command } => {
             let effective = effective(file, matches, true)?;
             Ok(CliCommand::Exec { effective, once, command })
         }
-        Subcommands::CheckConfig(CheckOptions { file, for_exec, json, connect }) => {
+        Cli::CheckConfig { file, for_exec, json, connect } => {
             let effective = effective(file, matches, for_exec)?;
             Ok(CliCommand::CheckConfig { effective, json, connect })
         }
-        Subcommands::Guard(guard) => Ok(CliCommand::Guard(guard)),
-        Subcommands::Client(subcommand) => {
+        Cli::Guard(guard) => Ok(CliCommand::Guard(guard)),
+        Cli::Client(subcommand) => {
             client_commands::into_command(subcommand, matches).map(CliCommand::Terminal)
         }
-        Subcommands::Dev(arguments) => arguments.command(),
-        Subcommands::Packaging(packaging) => {
-            packaging::write(packaging, command()).map(CliCommand::Print)
-        }
+        Cli::Dev(arguments) => arguments.command(),
+        Cli::Packaging(packaging) => packaging::write(packaging, command()).map(CliCommand::Print),
     }
 }
 
@@ -232,8 +213,13 @@ fn without_harmful_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
+/// Returns whether the command calls a sidecar or reads ZooKeeper, and prints the answer.
+fn calls(name: &str) -> bool {
+    ClientSubcommand::has_subcommand(name) && !["lock", "barrier"].contains(&name)
+}
+
 /// Builds the command line. Adds the flags of settings to the commands in [`WITH_SETTINGS`], and the exit codes to the
-/// help of those in [`CALLS`].
+/// help of those that call a sidecar.
 fn command() -> clap::Command {
     let mut command = Cli::command();
     for each in command.get_subcommands_mut() {
@@ -241,7 +227,7 @@ fn command() -> clap::Command {
         if let Some((_, scope)) = scope {
             *each = sources::with_flags(std::mem::take(each), *scope);
         }
-        if CALLS.contains(&each.get_name()) {
+        if calls(each.get_name()) {
             *each = std::mem::take(each).after_help(EXIT_CODES);
         }
     }
@@ -249,11 +235,7 @@ fn command() -> clap::Command {
 }
 
 /// Builds the effective configuration, and checks the files that it names.
-fn effective(
-    file: ConfigFile,
-    matches: &ArgMatches,
-    for_exec: bool,
-) -> Result<Effective, ConfigErrors> {
+fn effective(file: ConfigFile, matches: &ArgMatches, for_exec: bool) -> Result<Effective, String> {
     let mut effective = Effective::new(sources::values(file.config, matches)?)?;
     if for_exec {
         effective.config = effective.config.with_command()?;
@@ -263,7 +245,7 @@ fn effective(
     if let Some(file) = &config.token_file {
         config::token(table::TOKEN_FILE.key(), file)?;
     }
-    config::check_files(&config.hooks, &config.synced_files)?;
+    config::check_files(config)?;
     Ok(effective)
 }
 
@@ -272,45 +254,36 @@ fn effective(
 /// # Errors
 /// The variable is not UTF-8 text.
 pub fn log_level_of_lock() -> Result<String, String> {
-    let written = sources::in_environment(&table::LOG_LEVEL.row)?;
+    let written = sources::variable(table::LOG_LEVEL.row.variable)?;
     Ok(written.unwrap_or_else(|| "warn".into()))
 }
 
-/// Returns warnings about settings that are probably mistakes but do not prevent a start, one sentence for each.
+/// Returns warnings about settings that are probably mistakes but do not prevent a start, one sentence for each. A program
+/// that cannot be run now may be installed before it is needed.
 pub fn warnings(config: &Config) -> Vec<String> {
     let mut warnings = unknown_variables::unknown_variables();
     warnings.extend(config::weak_secrets(config));
-    for (n, hook) in config.hooks.iter().enumerate() {
-        warnings.extend(unrunnable_warning(&format!("hook[{n}].command"), &hook.action));
-    }
-    for (n, synced_file) in config.synced_files.iter().enumerate() {
-        if let Some(action) = &synced_file.then {
-            warnings.extend(unrunnable_warning(&format!("config[{n}].then.command"), action));
+    let mut commands = vec![];
+    for (table, action) in config.actions() {
+        if let HookAction::Run { command, .. } = action {
+            commands.push((format!("{table}.command"), command));
         }
     }
     if let Some(Health { check: Check::Run(command), .. }) = &config.health {
-        warnings.extend(programs::unrunnable_warning(table::HEALTH_CHECK.key(), command));
+        commands.push((table::HEALTH_CHECK.key().to_owned(), command));
+    }
+    for (key, command) in commands {
+        let problem = check_runnable(command[0].as_ref()).err();
+        warnings.extend(problem.map(|(_, why)| format!("{key}: {why}")));
     }
     warnings
-}
-
-/// Returns a warning if the action is a command whose program cannot be run now.
-fn unrunnable_warning(key: &str, action: &HookAction) -> Option<String> {
-    match action {
-        HookAction::Run { command, .. } => programs::unrunnable_warning(key, command),
-        _ => None,
-    }
 }
 
 /// Returns the output of `check-config` for a file with this text, without reading any other file.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn check_config_of(text: &str) -> Result<String, String> {
-    static MATCHES: std::sync::LazyLock<ArgMatches> =
-        std::sync::LazyLock::new(|| command().get_matches_from(["bellwether", "check-config"]));
-    let (_, matches) = MATCHES.subcommand().expect("clap demands a command");
-    let name = "bellwether.toml";
-    let file = config::File::parse(text, name)?;
-    let values = sources::values_with_file((name.into(), file), matches)?;
+    let mut values = config::Values::new(sources::pod());
+    values.read_file(text, "bellwether.toml".as_ref())?;
     Ok(Effective::new(values)?.to_string())
 }
 
@@ -321,7 +294,6 @@ pub fn is_service() -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::CALLS;
     use std::fs;
 
     #[test]
@@ -330,7 +302,9 @@ mod tests {
             .expect("tests run in the root of the crate");
         let rows = text.lines().filter_map(|line| line.strip_prefix("| "));
         let cells: Vec<_> = rows.filter_map(|row| row.split(" | ").next()).collect();
-        for name in CALLS {
+        let command = super::command();
+        let names = command.get_subcommands().map(clap::Command::get_name);
+        for name in names.filter(|name| super::calls(name)) {
             let documented = [format!("`{name}`"), format!("`{name} ")];
             let has = |cell: &&str| documented.iter().any(|name| cell.contains(&**name));
             assert!(cells.iter().any(has), "put {name} into the table");

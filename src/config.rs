@@ -1,7 +1,7 @@
 //! The configuration: plain data. All values are parsed, and checked against each other, when the process starts.
 //!
 //! - `setting`, `table`: each key, with its flag, its variable, its default, its help and its parser.
-//! - `file`, `sources`: the configuration file, and the source of each value.
+//! - `file`, `keys`, `sources`: the configuration file, and the source of each value.
 //! - `parse`, `servers`: parsers of single values.
 //! - `relations`, `profile`: constraints between values.
 //! - `security`, `health`, `hook`, `pod`, `synced_file`: structures that combine several values.
@@ -12,6 +12,7 @@ mod file;
 mod files;
 mod health;
 mod hook;
+mod keys;
 mod parse;
 mod pod;
 mod profile;
@@ -23,29 +24,29 @@ mod sources;
 mod synced_file;
 pub mod table;
 
-pub use self::error::{ConfigError, ConfigErrors};
-pub use self::file::File;
+pub use self::error::ConfigError;
 pub use self::files::{file_text, parse_token, shown_path, token, weak_secrets};
 pub use self::health::{Check, Health};
 pub use self::hook::{
-    HookAction, HookConfig, HookKeys, Webhook, WhenUnknown, check_files, check_replaceable,
-    signing_secret,
+    HookAction, HookConfig, Webhook, WhenUnknown, check_files, check_replaceable, signing_secret,
 };
 pub use self::parse::{duration, host_and_port, on_this_machine};
 pub use self::pod::{KubernetesHook, KubernetesTarget, PodEnvironment, is_namespace};
 pub use self::profile::check_profile;
 pub use self::servers::Servers;
-pub use self::setting::{DefaultValue, Flag, Row, Scope, Setting, ValueKind};
-pub use self::sources::{Given, Origin, SettingValue, Sources, Values};
-pub use self::synced_file::{SyncedFileConfig, SyncedFileKeys};
+pub use self::setting::{DefaultValue, Row, Scope, Setting};
+pub use self::sources::{Origin, SettingValue, Values};
+pub use self::synced_file::SyncedFileConfig;
 use crate::znode_names::ZnodeNames;
+use clap::ValueEnum;
 use recipes::election::{Policy, Priority, Profile};
 use recipes::{Margins, MemberId};
-use security::Security;
+use security::{CredentialsSource, Kerberos, Login, Security};
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use toml::Table;
 
 /// The complete configuration of the daemon, parsed and checked.
 #[derive(Clone, Debug)]
@@ -93,7 +94,7 @@ pub struct Exec {
 }
 
 /// The behaviour of a member after the command of `exec` has ended by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OnExit {
     /// The member hands over, and this process exits with the command's exit code.
     Leave,
@@ -103,7 +104,7 @@ pub enum OnExit {
     Restart,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     Text,
     Json,
@@ -172,39 +173,43 @@ impl Config {
     /// Parses every value, and checks the values against each other.
     ///
     /// # Errors
-    /// The errors of all invalid values. If every value is valid: the first conflict between values.
-    pub fn new(values: &Values) -> Result<Self, ConfigErrors> {
+    /// A line for each invalid value. If every value is valid: the first conflict between values.
+    pub fn new(values: &Values) -> Result<Self, String> {
         let mut errors = values.errors();
-        let hooks = HookConfig::all(&values.hooks, &values.pod, &mut errors);
-        let synced_files = SyncedFileConfig::all(&values.synced_files, &values.pod, &mut errors);
+        let pod = &values.pod;
+        let hooks = parse_tables("hook", &values.hooks, pod, HookConfig::new, &mut errors);
+        let synced_files =
+            parse_tables("config", &values.synced_files, pod, SyncedFileConfig::new, &mut errors);
         if !errors.is_empty() {
-            return Err(ConfigErrors(errors));
+            let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
+            return Err(lines.join("\n"));
         }
         let session_timeout = values.get(&table::SESSION_TIMEOUT)?;
         let settings = Settings::new(values, session_timeout)?;
         let margins = relations::lease_margins(values, session_timeout)?;
-        let policy = Policy { margins, preempt_after: values.get_optional(&table::PREEMPT_AFTER)? };
+        let address = values.get_optional(&table::ADDRESS)?;
         let profile = Profile {
             id: values.get(&table::ID)?,
-            address: values.get_optional(&table::ADDRESS)?,
+            address: address.filter(|address| !address.is_empty()),
             labels: values.get(&table::LABELS)?,
             revision: 0,
         };
         check_profile(&profile, &settings.znodes)?;
         let recipes = RecipePaths::new(values)?;
         if recipes.is_none() && !synced_files.is_empty() {
-            let problem = "is empty, and [[config]] needs it";
-            let remedy = "name a path, such as \"/\", or leave [[config]] out";
-            return Err(ConfigError::new(table::RECIPES_ROOT.key(), problem).remedy(remedy).into());
+            return Err(RecipePaths::missing("[[config]]").into());
         }
         Ok(Self {
             settings,
             election: values.get(&table::PATH)?,
             recipes,
             profile,
-            policy,
+            policy: Policy { margins, preempt_after: values.get_optional(&table::PREEMPT_AFTER)? },
             listen: values.get(&table::LISTEN)?,
-            socket: socket_access(values)?,
+            socket: SocketAccess {
+                mode: values.get(&table::SOCKET_MODE)?,
+                group: values.get_optional(&table::SOCKET_GROUP)?,
+            },
             buffers_mib: values.get(&table::BUFFERS)?,
             probe_listen: values.get_optional(&table::PROBE_LISTEN)?,
             token_file: values.get_optional(&table::TOKEN_FILE)?,
@@ -224,23 +229,60 @@ impl Config {
         })
     }
 
+    /// Returns the actions of all tables in the file, each with its key.
+    pub fn actions(&self) -> impl Iterator<Item = (String, &HookAction)> {
+        let hooks = self.hooks.iter().enumerate();
+        let hooks = hooks.map(|(n, hook)| (format!("hook[{n}]"), &hook.action));
+        let then = self.synced_files.iter().enumerate();
+        let then =
+            then.filter_map(|(n, file)| Some((format!("config[{n}].then"), file.then.as_ref()?)));
+        hooks.chain(then)
+    }
+
+    /// Returns the files that hold secrets and that operators write.
+    fn secret_files(&self) -> impl Iterator<Item = &Path> {
+        let Security { tls, login, .. } = &self.settings.zookeeper.security;
+        let tls = tls.as_ref().and_then(|tls| Some(&tls.own.as_ref()?.key));
+        let login = match login {
+            Some(
+                Login::Digest(CredentialsSource::In(file))
+                | Login::Sasl(CredentialsSource::In(file)),
+            ) => Some(file),
+            Some(Login::Kerberos(Kerberos { keytab, .. })) => keytab.as_ref(),
+            _ => None,
+        };
+        let signing = self.actions().filter_map(|(_, action)| match action {
+            HookAction::Post(Webhook { secret_file, .. }) => secret_file.as_ref(),
+            _ => None,
+        });
+        let files = [self.token_file.as_ref(), tls, login].into_iter().flatten().chain(signing);
+        files.map(PathBuf::as_path)
+    }
+
     /// Returns whether this process holds secrets, so that other processes must not read its memory.
     pub fn has_secrets(&self) -> bool {
         // The session file holds the session's password. A Kubernetes hook reads the token of the service account.
         self.settings.zookeeper.security.has_secrets()
-            || self.token_file.is_some()
             || self.session_file.is_some()
-            || self.hooks.iter().any(|hook| {
-                matches!(
-                    &hook.action,
-                    HookAction::Post(Webhook { secret_file: Some(_), .. })
-                        | HookAction::Kubernetes(_)
-                )
-            })
-            || self.synced_files.iter().any(|synced| {
-                matches!(&synced.then, Some(HookAction::Post(Webhook { secret_file: Some(_), .. })))
-            })
+            || self.secret_files().next().is_some()
+            || self.actions().any(|(_, action)| matches!(action, HookAction::Kubernetes(_)))
     }
+}
+
+/// Parses each table of a list, such as `[[hook]]`. Returns the valid ones. The errors of the others are added to
+/// `errors`. Each error names its table by the list and the table's number, counted from 0, such as `hook[2]`.
+fn parse_tables<T>(
+    list: &str,
+    tables: &[Table],
+    pod: &PodEnvironment,
+    parse: fn(Table, &PodEnvironment) -> Result<T, ConfigError>,
+    errors: &mut Vec<ConfigError>,
+) -> Vec<T> {
+    let valid = tables.iter().enumerate().filter_map(|(n, table)| {
+        let parsed = parse(table.clone(), pod);
+        parsed.map_err(|error| errors.push(error.in_table(&format!("{list}[{n}]")))).ok()
+    });
+    valid.collect()
 }
 
 impl Settings {
@@ -268,11 +310,8 @@ impl HoldingConfig {
         let session_timeout = values.get(&table::SESSION_TIMEOUT)?;
         let settings = Settings::new(values, session_timeout)?;
         let margins = relations::lease_margins(values, session_timeout)?;
-        let paths = RecipePaths::new(values)?.ok_or_else(|| {
-            let problem = "is empty, which switches locks and barriers off";
-            ConfigError::new(table::RECIPES_ROOT.key(), problem)
-                .remedy("name a path, such as \"/\"")
-        })?;
+        let paths = RecipePaths::new(values)?;
+        let paths = paths.ok_or_else(|| RecipePaths::missing("a lock or barrier"))?;
         Ok(Self { settings, paths, margins, member: values.get(&table::ID)? })
     }
 }
@@ -284,7 +323,7 @@ impl RecipePaths {
     /// Returns `None` if recipes are switched off.
     fn new(values: &Values) -> Result<Option<Self>, ConfigError> {
         let Servers { chroot, .. } = values.get(&table::SERVERS)?;
-        let Some(root) = values.get_optional(&table::RECIPES_ROOT)? else { return Ok(None) };
+        let Some(root) = values.get(&table::RECIPES_ROOT)? else { return Ok(None) };
         let election = values.get(&table::PATH)?;
         for name in Self::NAMES {
             let path = format!("{root}/{name}");
@@ -304,29 +343,12 @@ impl RecipePaths {
         let [locks, barriers, config] = Self::NAMES.map(|name| format!("{root}/{name}"));
         Ok(Some(Self { locks, barriers, config }))
     }
-}
 
-/// Parses the permissions of the Unix socket.
-fn socket_access(values: &Values) -> Result<SocketAccess, ConfigError> {
-    // By default, all users of this machine may connect to the socket, as they may to a loopback port. The permissions of
-    // the directory can restrict that.
-    let mode = values.get_optional(&table::SOCKET_MODE)?.unwrap_or(0o666);
-    let group = values.get_optional(&table::SOCKET_GROUP)?;
-    let group = group.map(|group| files::group_number(&group)).transpose()?;
-    Ok(SocketAccess { mode, group })
-}
-
-/// Parses these three settings. Returns the servers, and the full path of the election. Used by a fuzzer.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn hosts_and_path(
-    servers: &str,
-    path: &str,
-    prefix: &str,
-) -> Result<(String, String), ConfigError> {
-    let Servers { hosts, chroot } = table::SERVERS.parse(servers)?;
-    let path = table::PATH.parse(path)?;
-    table::PREFIX.parse(prefix)?;
-    Ok((hosts, format!("{chroot}{path}")))
+    /// Returns the error that recipes are switched off and `user` needs them.
+    fn missing(user: &str) -> ConfigError {
+        ConfigError::new(table::RECIPES_ROOT.key(), format!("is empty, and {user} needs it"))
+            .remedy("name a path, such as \"/\"")
+    }
 }
 
 impl Listen {

@@ -6,7 +6,7 @@
 use crate::byte_budget::ByteBudget;
 use crate::cli;
 use crate::clock::Clock;
-use crate::config;
+use crate::config::{self, table};
 use crate::http::{Authorization, ConnectionLimits, Service, services};
 use crate::runtime;
 use crate::status;
@@ -124,7 +124,7 @@ pub fn connect_string(data: &[u8]) {
     let servers = written.next().unwrap_or_default();
     let path = written.next().unwrap_or("/election");
     let prefix = written.next().unwrap_or(PREFIX);
-    match config::hosts_and_path(servers, path, prefix) {
+    match hosts_and_path(servers, path, prefix) {
         Err(error) => one_line(&error.to_string()),
         Ok((hosts, root)) => {
             assert!(root.starts_with('/') && !root.ends_with('/') && !root.contains("//"));
@@ -132,10 +132,22 @@ pub fn connect_string(data: &[u8]) {
                 let (_, port) = host.rsplit_once(':').expect("each with its port");
                 assert!(port.parse::<u16>().is_ok_and(|port| port > 0), "{hosts}");
             }
-            let again = config::hosts_and_path(&hosts, &root, prefix);
+            let again = hosts_and_path(&hosts, &root, prefix);
             assert_eq!(again.as_ref(), Ok(&(hosts, root)), "it means the same read again");
         }
     }
+}
+
+/// Parses these three settings. Returns the servers, and the full path of the election.
+fn hosts_and_path(
+    servers: &str,
+    path: &str,
+    prefix: &str,
+) -> Result<(String, String), config::ConfigError> {
+    let config::Servers { hosts, chroot } = table::SERVERS.parse(servers)?;
+    let path = table::PATH.parse(path)?;
+    table::PREFIX.parse(prefix)?;
+    Ok((hosts, format!("{chroot}{path}")))
 }
 
 /// Sends a request to the HTTP API, with the input as its path and query and, after the first line break, its `Host`. Checks

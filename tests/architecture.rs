@@ -179,7 +179,8 @@ const LAYERS: &[(&str, &[&str])] = &[
 const LIVES_IN: &[(&str, &[&str])] = &[
     ("axum", &["http", "fuzzing"]),
     ("clock_gettime", &["clock"]),
-    ("clap", &["cli", "terminal"]),
+    // The words of the settings are derived as those of the command line are.
+    ("clap", &["cli", "config", "terminal"]),
     ("clap_complete", &["cli"]),
     ("clap_mangen", &["cli"]),
     ("anstream", &["terminal"]),

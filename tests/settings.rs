@@ -4,8 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use bellwether::config::table::ALL;
-use bellwether::config::{DefaultValue, Row, Scope, ValueKind};
+use bellwether::config::{DefaultValue, Row, Scope};
+use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write;
 use std::process::{Command, Output};
 
 const SAMPLE: &str = include_str!("../config/bellwether.toml");
@@ -30,11 +32,13 @@ fn the_sample_file_has_every_setting_with_its_default_and_no_other() {
         let lines: Vec<_> = sample.iter().filter(|line| line.key == row.key).collect();
         assert!(!lines.is_empty(), "{} is missing", row.key);
         let counting = lines.iter().find(|line| line.counts).map(|line| line.value);
-        let expected = match (row.default, row.kind) {
-            (DefaultValue::Text(text), ValueKind::Number) => Some(text.to_owned()),
-            (DefaultValue::Text(text), _) => Some(format!("{text:?}")),
+        let expected = match row.default {
+            DefaultValue::Text(text) if text.parse::<u32>().is_ok() && !text.starts_with('0') => {
+                Some(text.to_owned())
+            }
+            DefaultValue::Text(text) => Some(format!("{text:?}")),
             // Without a fixed default there is only an example.
-            (DefaultValue::Nothing | DefaultValue::Derived(_), _) => None,
+            DefaultValue::Nothing | DefaultValue::Derived(_) => None,
         };
         assert_eq!(counting, expected.as_deref(), "{}", row.key);
     }
@@ -81,15 +85,13 @@ fn the_document_has_a_row_for_every_setting_and_no_other() {
     for Row { key, flag, variable, default, .. } in ALL {
         let told = |line: &&str| {
             let has = |word: &str| line.contains(&format!("`{word}`"));
-            let flag = flag.as_ref().map(|flag| format!("--{}", flag.name));
-            let has_flag =
-                flag.is_none_or(|flag| has(&flag) || line.contains(&format!("`{flag} ")));
+            let has_flag = has(&format!("--{flag}")) || line.contains(&format!("`--{flag} "));
             let has_default = match default {
                 DefaultValue::Text(text) => has(text),
                 DefaultValue::Nothing => line.contains("none"),
                 DefaultValue::Derived(_) => true,
             };
-            has(key) && has_flag && variable.is_none_or(has) && has_default
+            has(key) && has_flag && has(variable) && has_default
         };
         assert!(rows.iter().any(told), "{key}, {variable:?}, {default:?}");
     }
@@ -97,20 +99,31 @@ fn the_document_has_a_row_for_every_setting_and_no_other() {
 
 #[test]
 fn the_document_has_a_row_for_every_key_of_a_hook_and_no_other() {
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    std::io::Write::write_all(&mut file, b"[[hook]]\nno_such_key = 1\n").unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bellwether"));
-    let checked = command.args(["check-config", "--config"]).arg(file.path()).output().unwrap();
-    let said = String::from_utf8(checked.stderr).unwrap();
-    let known = said.split("expected one of ").nth(1).unwrap_or_else(|| panic!("{said}"));
-    let mut known: Vec<_> = known.split('`').skip(1).step_by(2).collect();
+    // Each kind of hook, with what it cannot do without.
+    let kinds = [
+        "on = [\"leader-lost\"]\ncommand = [\"true\"]",
+        "on = [\"leader-lost\"]\nurl = \"http://h/\"",
+        "on = [\"leader-lost\"]\nsignal = \"SIGHUP\"\npid_file = \"/p\"",
+        "file = \"/f\"",
+        "pod_label = \"l\"",
+        "endpoint_slice = \"s\"",
+    ];
+    let mut known = BTreeSet::new();
+    for kind in kinds {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        write!(file, "[[hook]]\n{kind}\nno_such_key = 1\n").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bellwether"));
+        command.args(["check-config", "--config"]).arg(file.path()).env("POD_IP", "10.0.0.7");
+        command.env("KUBERNETES_SERVICE_HOST", "h").env("KUBERNETES_SERVICE_PORT", "443");
+        let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
+        let keys = said.split("expected one of ").nth(1).unwrap_or_else(|| panic!("{said}"));
+        known.extend(keys.split('`').skip(1).step_by(2).map(str::to_owned));
+    }
     let rows = include_str!("../docs/hooks.md").lines();
     let rows = rows.skip_while(|line| !line.starts_with("| key of a `[[hook]]`")).skip(2);
     let cells = rows.map_while(|row| row.strip_prefix("| ")?.split(" | ").next());
-    let mut told: Vec<_> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
-    known.sort_unstable();
-    told.sort_unstable();
-    assert_eq!(told, known);
+    let told = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned);
+    assert_eq!(told.collect::<BTreeSet<_>>(), known);
 }
 
 #[test]
@@ -128,18 +141,17 @@ fn the_help_of_a_command_has_the_settings_that_it_takes() {
         let help = printed(&[command, "--help"]);
         let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
         for row in ALL {
-            let Some(flag) = &row.flag else { continue };
             let key = format!("[key: {}]", row.key);
             if !scope.takes(row.scope) {
                 assert!(!help.contains(&key), "{command} does not take {}", row.key);
                 continue;
             }
-            let flag = format!("--{} <{}>", flag.name, flag.value);
+            let flag = format!("--{} <{}>", row.flag, row.placeholder);
             let default = match row.default {
                 DefaultValue::Nothing => "[default: none]".to_owned(),
                 default => format!("[default: {}]", default.text()),
             };
-            let variable = row.variable.map(|name| format!("[env: {name}=")).unwrap_or_default();
+            let variable = format!("[env: {}]", row.variable);
             for words in [&*flag, row.help, &*default, &*key, &*variable] {
                 assert!(help.contains(words), "{command}: {words} of {}: {help}", row.key);
             }
@@ -155,10 +167,9 @@ fn the_manual_page_of_a_command_has_the_settings_that_it_takes() {
         let page = pages.path().join(format!("bellwether-{command}.1"));
         let page = fs::read_to_string(page).unwrap().replace("\\-", "-");
         for row in ALL.iter().filter(|row| scope.takes(row.scope)) {
-            let Some(flag) = &row.flag else { continue };
-            let flag = format!("--{}", flag.name);
+            let flag = format!("--{}", row.flag);
             let key = format!("[key: {}]", row.key);
-            for words in [&*flag, &*key, row.variable.unwrap_or_default()] {
+            for words in [&*flag, &*key, row.variable] {
                 assert!(page.contains(words), "{command}: {words}: {page}");
             }
         }

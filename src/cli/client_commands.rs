@@ -1,14 +1,19 @@
 //! The commands that call a sidecar or read ZooKeeper: their arguments, and the resulting [`ClientCommand`].
 
-use super::locking::{BarrierArguments, LockArguments};
-use super::shared_config::ConfigArguments;
+use super::locking::{GuardedArguments, holding_name, up_to_1000};
+use super::shared_config::ConfigSubcommand;
 use super::{ConfigFile, first_process, sources};
 use crate::api::{self, Transfer};
 use crate::config::{self, Settings, table};
-use crate::terminal::{Call, ClientCommand, OutputFormat, Probe, Query, Sidecar, Token};
+use crate::terminal::{
+    Call, ClientCommand, HoldingName, OutputFormat, Patience, Probe, Query, Sidecar, Token,
+};
 use clap::builder::{NonEmptyStringValueParser, OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, Subcommand};
+use recipes::holding::HoldingSpec;
+use recipes::lock::Mode;
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -37,15 +42,55 @@ pub(super) enum ClientSubcommand {
     /// It waits as well for a sidecar that is not there yet, or is restarted. It becomes the program (by exec), which
     /// has BELLWETHER_LEADER_ID, BELLWETHER_LEADER_ADDRESS and BELLWETHER_LEADER_TOKEN in its environment. Nothing ends
     /// the program when leadership is lost: that is what `bellwether exec` is for.
-    Wait(WaitArguments),
+    Wait {
+        #[command(flatten)]
+        address: SidecarUrl,
+        /// Until any leader is known; this is the default
+        #[arg(long, conflicts_with = "is_self")]
+        leader: bool,
+        /// Until this member leads
+        #[arg(long = "self")]
+        is_self: bool,
+        /// For how long at most: 500ms, 10s, 2m [default: forever]
+        #[arg(short, long, value_name = "DURATION", value_parser = config::duration)]
+        timeout: Option<Duration>,
+        #[command(flatten)]
+        output: OutputArguments,
+        /// The program to become and its arguments, behind --
+        #[arg(last = true, value_name = "PROGRAM")]
+        command: Vec<OsString>,
+    },
     /// Answer yes or no with the exit code, for probes in an image without a shell.
     ///
     /// Prints nothing if it is a yes, else why on stderr.
-    Probe(ProbeArguments),
+    Probe {
+        /// What to ask
+        probe: Probe,
+        #[command(flatten)]
+        address: SidecarUrl,
+        /// Say why also if it is a yes
+        #[arg(short, long)]
+        verbose: bool,
+    },
     /// Print the names of the locks; with a name, who holds that lock and who waits for it.
-    Locks(LocksArguments),
+    #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+    Locks {
+        #[command(subcommand)]
+        action: Option<LockAction>,
+        /// The name of one lock
+        #[arg(value_parser = holding_name)]
+        name: Option<HoldingName>,
+        #[command(flatten)]
+        arguments: FormatArguments,
+    },
     /// Print the names of the barriers; with a name, who is in front of that barrier and who is inside.
-    Barriers(BarriersArguments),
+    Barriers {
+        /// The name of one barrier
+        #[arg(value_parser = holding_name)]
+        name: Option<HoldingName>,
+        #[command(flatten)]
+        arguments: FormatArguments,
+    },
     /// Run a program while a lock is held.
     ///
     /// A sidecar holds the lock for this process, or with the flag --zookeeper or --config the process itself, without any
@@ -57,7 +102,25 @@ pub(super) enum ClientSubcommand {
     /// Exits with the program's exit code, 128+n if signal n ended it, or this process while it waited; 127 if it is not
     /// found, 126 if it cannot be run; 124 if the lock is not got in time, 125 if it is lost or something else fails; 2
     /// if the configuration is wrong.
-    Lock(LockArguments),
+    Lock {
+        /// The name of the lock: 1 to 64 of A-Z a-z 0-9 . _ -
+        #[arg(value_parser = holding_name)]
+        name: HoldingName,
+        /// Hold it beside any number of others that share it, and beside none that does not
+        #[arg(long)]
+        shared: bool,
+        /// A semaphore: the first so many of the queue hold it, from 1 to 1000; all have to name the same number
+        #[arg(long, value_name = "NUMBER", conflicts_with = "shared", value_parser = up_to_1000, allow_negative_numbers = true)]
+        slots: Option<NonZeroU32>,
+        /// For how long to wait at most: 500ms, 10s, 2m [default: forever]
+        #[arg(short, long, value_name = "DURATION", value_parser = config::duration)]
+        wait: Option<Duration>,
+        /// Do not wait: take it only if it is free
+        #[arg(long = "try", conflicts_with = "wait")]
+        only_if_free: bool,
+        #[command(flatten)]
+        guarded: GuardedArguments,
+    },
     /// Enter a double barrier with others, run a program inside, and wait until all have left.
     ///
     /// All that use the barrier begin when so many are there, and none returns before all their programs have ended. A
@@ -67,9 +130,24 @@ pub(super) enum ClientSubcommand {
     /// Exits with the program's exit code, 128+n if signal n ended it, or this process while it waited; 127 if it is not
     /// found, 126 if it cannot be run; 124 if too few came in time, 125 if it was lost or something else fails; 2 if the
     /// configuration is wrong.
-    Barrier(BarrierArguments),
+    Barrier {
+        /// The name of the barrier: 1 to 64 of A-Z a-z 0-9 . _ -
+        #[arg(value_parser = holding_name)]
+        name: HoldingName,
+        /// The number of participants, from 1 to 1000; all of them have to give the same number
+        #[arg(long, value_name = "NUMBER", value_parser = up_to_1000, allow_negative_numbers = true)]
+        size: NonZeroU32,
+        /// For how long to wait for the others at most: 500ms, 10s, 2m [default: forever]
+        #[arg(short, long, value_name = "DURATION", value_parser = config::duration)]
+        wait: Option<Duration>,
+        #[command(flatten)]
+        guarded: GuardedArguments,
+    },
     /// Read, write and follow values that applications share, through the sidecar.
-    Config(ConfigArguments),
+    Config {
+        #[command(subcommand)]
+        action: ConfigSubcommand,
+    },
     /// Have the leader go to the tail of the queue.
     #[command(visible_aliases = ["step-down", "demote"])]
     Resign(SidecarCommand),
@@ -86,13 +164,30 @@ pub(super) enum ClientSubcommand {
     /// Ask the leader's sidecar; any other one names the leader, and exits with 1. The leader leads on until the other
     /// is ready to lead at once, and stays leader if the other is not ready in time. Without --to any member will do.
     #[command(visible_aliases = ["switchover", "failover", "promote"])]
-    Transfer(TransferArguments),
+    Transfer {
+        /// The id of the member that is to lead [default: the next one that is ready]
+        #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
+        to: Option<String>,
+        /// For how long at most to wait for it to be ready: 500ms, 30s, 5m
+        #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = transfer_time)]
+        within: Duration,
+        #[command(flatten)]
+        command: SidecarCommand,
+    },
     /// Look at an election in ZooKeeper itself, without a sidecar and without joining.
     ///
     /// Prints the queue, whom each member names, and what does not belong there. Exits 0 if all is well, and 1 if
     /// there is no queue, not all name its head, another than the head holds the claim, several members have one id, or other
     /// clients' contenders stand there. A lease cannot be seen from outside.
-    Inspect(InspectArguments),
+    Inspect {
+        #[command(flatten)]
+        file: ConfigFile,
+        /// For how long at most to wait for ZooKeeper
+        #[arg(short, long, value_name = "DURATION", default_value = "10s", value_parser = config::duration)]
+        timeout: Duration,
+        #[command(flatten)]
+        output: OutputArguments,
+    },
 }
 
 #[derive(Args)]
@@ -120,45 +215,24 @@ pub(super) struct OutputArguments {
     json: bool,
 }
 
-#[derive(Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-pub(super) struct LocksArguments {
-    #[command(subcommand)]
-    action: Option<LockAction>,
-    /// The name of one lock
-    name: Option<String>,
-    #[command(flatten)]
-    arguments: FormatArguments,
-}
-
 #[derive(Subcommand)]
-enum LockAction {
+pub(super) enum LockAction {
     /// Break a lock that is not given back: its holder is told to give it up, and its place is deleted.
     ///
     /// Done when the holder's lease is surely over, after twice the session timeout. For a holder that hangs, or that
     /// nobody knows. A member that only waits joins again at the tail.
-    Break(BreakArguments),
-}
-
-#[derive(Args)]
-struct BreakArguments {
-    /// The name of the lock
-    name: String,
-    /// The TOKEN of the place, as `bellwether locks NAME` prints it
-    token: u64,
-    /// Do not wait: the holder may go on beside the next one until it hears of it, up to a session timeout later
-    #[arg(long)]
-    now: bool,
-    #[command(flatten)]
-    target: CommandTarget,
-}
-
-#[derive(Args)]
-pub(super) struct BarriersArguments {
-    /// The name of one barrier
-    name: Option<String>,
-    #[command(flatten)]
-    arguments: FormatArguments,
+    Break {
+        /// The name of the lock
+        #[arg(value_parser = holding_name)]
+        name: HoldingName,
+        /// The TOKEN of the place, as `bellwether locks NAME` prints it
+        token: u64,
+        /// Do not wait: the holder may go on beside the next one until it hears of it, up to a session timeout later
+        #[arg(long)]
+        now: bool,
+        #[command(flatten)]
+        target: CommandTarget,
+    },
 }
 
 #[derive(Args)]
@@ -179,63 +253,9 @@ pub(super) struct CommandTarget {
     token_file: Option<PathBuf>,
 }
 
-#[derive(Args)]
-pub(super) struct TransferArguments {
-    /// The id of the member that is to lead [default: the next one that is ready]
-    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
-    to: Option<String>,
-    /// For how long at most to wait for it to be ready: 500ms, 30s, 5m
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = transfer_time)]
-    within: Duration,
-    #[command(flatten)]
-    command: SidecarCommand,
-}
-
 fn transfer_time(written: &str) -> Result<Duration, String> {
     let time = config::duration(written).ok().filter(|time| *time <= Transfer::LONGEST);
     time.ok_or_else(|| format!("write a duration from 1ms to {:?}, such as 30s", Transfer::LONGEST))
-}
-
-#[derive(Args)]
-pub(super) struct WaitArguments {
-    #[command(flatten)]
-    address: SidecarUrl,
-    /// Until any leader is known; this is the default
-    #[arg(long, conflicts_with = "is_self")]
-    leader: bool,
-    /// Until this member leads
-    #[arg(long = "self")]
-    is_self: bool,
-    /// For how long at most: 500ms, 10s, 2m [default: forever]
-    #[arg(short, long, value_name = "DURATION", value_parser = config::duration)]
-    timeout: Option<Duration>,
-    #[command(flatten)]
-    output: OutputArguments,
-    /// The program to become and its arguments, behind --
-    #[arg(last = true, value_name = "PROGRAM")]
-    command: Vec<OsString>,
-}
-
-#[derive(Args)]
-pub(super) struct ProbeArguments {
-    /// What to ask
-    probe: Probe,
-    #[command(flatten)]
-    address: SidecarUrl,
-    /// Say why also if it is a yes
-    #[arg(short, long)]
-    verbose: bool,
-}
-
-#[derive(Args)]
-pub(super) struct InspectArguments {
-    #[command(flatten)]
-    file: ConfigFile,
-    /// For how long at most to wait for ZooKeeper
-    #[arg(short, long, value_name = "DURATION", default_value = "10s", value_parser = config::duration)]
-    timeout: Duration,
-    #[command(flatten)]
-    output: OutputArguments,
 }
 
 /// Turns the parsed arguments into a client command.
@@ -246,67 +266,75 @@ pub(super) fn into_command(
     subcommand: ClientSubcommand,
     matches: &ArgMatches,
 ) -> Result<ClientCommand, String> {
-    match subcommand {
-        ClientSubcommand::Leader(arguments) => arguments.command(Call::of(&api::LEADER)),
-        ClientSubcommand::Status(arguments) => arguments.command(Call::of(&api::STATUS)),
-        ClientSubcommand::Members(arguments) => arguments.command(Call::of(&api::MEMBERS)),
-        ClientSubcommand::History(arguments) => arguments.command(Call::of(&api::HISTORY)),
-        ClientSubcommand::Resign(command) => command.call(Call::of(&api::RESIGN)),
-        ClientSubcommand::Pause(command) => command.call(Call::of(&api::PAUSE)),
-        ClientSubcommand::Resume(command) => command.call(Call::of(&api::RESUME)),
-        ClientSubcommand::Drain(command) => command.call(Call::of(&api::DRAIN)),
-        ClientSubcommand::Shutdown(command) => command.call(Call::of(&api::SHUTDOWN)),
+    let (sidecar, query) = match subcommand {
+        ClientSubcommand::Leader(arguments) => arguments.call(Call::of(&api::LEADER))?,
+        ClientSubcommand::Status(arguments) => arguments.call(Call::of(&api::STATUS))?,
+        ClientSubcommand::Members(arguments) => arguments.call(Call::of(&api::MEMBERS))?,
+        ClientSubcommand::History(arguments) => arguments.call(Call::of(&api::HISTORY))?,
+        ClientSubcommand::Resign(command) => command.call(Call::of(&api::RESIGN))?,
+        ClientSubcommand::Pause(command) => command.call(Call::of(&api::PAUSE))?,
+        ClientSubcommand::Resume(command) => command.call(Call::of(&api::RESUME))?,
+        ClientSubcommand::Drain(command) => command.call(Call::of(&api::DRAIN))?,
+        ClientSubcommand::Shutdown(command) => command.call(Call::of(&api::SHUTDOWN))?,
+        ClientSubcommand::Transfer { to, within, command } => {
+            command.call(Call::transfer(to, within))?
+        }
         ClientSubcommand::Watch(arguments) => {
             let (sidecar, format) = arguments.parts()?;
-            Ok(ClientCommand::Ask { sidecar, query: Query::Watch { format } })
+            (sidecar, Query::Watch { format })
         }
-        ClientSubcommand::Wait(arguments) => {
-            let WaitArguments { address, is_self, timeout, output, command, .. } = arguments;
+        ClientSubcommand::Wait { address, is_self, timeout, output, command, .. } => {
             let query = Query::Wait { is_self, at_most: timeout, command, format: output.format() };
-            Ok(ClientCommand::Ask { sidecar: address.sidecar()?, query })
+            (address.sidecar()?, query)
         }
-        ClientSubcommand::Probe(arguments) => {
-            let query = Query::Probe { probe: arguments.probe, verbose: arguments.verbose };
-            Ok(ClientCommand::Ask { sidecar: arguments.address.sidecar()?, query })
+        ClientSubcommand::Probe { probe, address, verbose } => {
+            (address.sidecar()?, Query::Probe { probe, verbose })
         }
-        ClientSubcommand::Transfer(TransferArguments { to, within, command }) => {
-            command.call(Call::transfer(to, within))
+        ClientSubcommand::Locks { action: Some(action), .. } => {
+            let LockAction::Break { name, token, now, target } = action;
+            (target.sidecar()?, Query::BreakLock { name, token, is_at_once: now })
         }
-        ClientSubcommand::Locks(LocksArguments {
-            action: Some(LockAction::Break(args)), ..
-        }) => {
-            let BreakArguments { name, token, now: is_at_once, target } = args;
-            let name = super::locking::lock_name(&name)?;
-            let sidecar = target.sidecar()?;
-            let query = Query::BreakLock { name, token, is_at_once };
-            Ok(ClientCommand::Ask { sidecar, query })
+        ClientSubcommand::Locks { name: Some(name), arguments, .. } => {
+            arguments.call(Call::lock_queue(&name))?
         }
-        ClientSubcommand::Locks(LocksArguments { name, arguments, action: None }) => {
-            let name = name.map(|name| super::locking::lock_name(&name)).transpose()?;
-            arguments.command(match &name {
-                Some(name) => Call::lock_queue(name),
-                None => Call::of(&api::LOCKS),
-            })
+        ClientSubcommand::Locks { arguments, .. } => arguments.call(Call::of(&api::LOCKS))?,
+        ClientSubcommand::Barriers { name: Some(name), arguments } => {
+            arguments.call(Call::barrier(&name))?
         }
-        ClientSubcommand::Barriers(BarriersArguments { name, arguments }) => {
-            let name = name.map(|name| super::locking::barrier_name(&name)).transpose()?;
-            arguments.command(match &name {
-                Some(name) => Call::barrier(name),
-                None => Call::of(&api::BARRIERS),
-            })
+        ClientSubcommand::Barriers { arguments, .. } => arguments.call(Call::of(&api::BARRIERS))?,
+        ClientSubcommand::Config { action } => action.query()?,
+        ClientSubcommand::Lock { name, shared, slots, wait, only_if_free, guarded } => {
+            let mode = match slots {
+                Some(slots) => Mode::Slots(slots),
+                None if shared => Mode::Shared,
+                None => Mode::Exclusive,
+            };
+            let patience = match wait {
+                Some(limit) => Patience::AtMost(limit),
+                None if only_if_free => Patience::Try,
+                None => Patience::Endless,
+            };
+            return guarded.into_command(matches, name, HoldingSpec::Lock(mode), patience);
         }
-        ClientSubcommand::Lock(arguments) => arguments.into_command(matches),
-        ClientSubcommand::Barrier(arguments) => arguments.into_command(matches),
-        ClientSubcommand::Config(arguments) => arguments.into_command(),
-        ClientSubcommand::Inspect(arguments) => arguments.into_command(matches),
-    }
+        ClientSubcommand::Barrier { name, size, wait, guarded } => {
+            let patience = wait.map_or(Patience::Endless, Patience::AtMost);
+            return guarded.into_command(matches, name, HoldingSpec::Barrier(size), patience);
+        }
+        ClientSubcommand::Inspect { file, timeout, output } => {
+            let values = sources::values(file.config, matches)?;
+            let settings = Settings::new(&values, timeout)?;
+            let format = output.format();
+            return Ok(ClientCommand::Inspect { settings, limit: timeout, format });
+        }
+    };
+    Ok(ClientCommand::Ask { sidecar, query })
 }
 
 impl FormatArguments {
-    /// Turns the arguments into the command that sends the single request `call`.
-    pub(super) fn command(self, call: Call) -> Result<ClientCommand, String> {
+    /// Returns the sidecar, and the query that sends it the single request `call`.
+    pub(super) fn call(self, call: Call) -> Result<(Sidecar, Query), String> {
         let (sidecar, format) = self.parts()?;
-        Ok(ClientCommand::Ask { sidecar, query: Query::Call { call, format } })
+        Ok((sidecar, Query::Call { call, format }))
     }
 
     /// Returns the sidecar to ask, and the output format.
@@ -316,9 +344,9 @@ impl FormatArguments {
 }
 
 impl SidecarCommand {
-    fn call(self, call: Call) -> Result<ClientCommand, String> {
-        let query = Query::Call { call, format: self.output.format() };
-        Ok(ClientCommand::Ask { sidecar: self.target.sidecar()?, query })
+    fn call(self, call: Call) -> Result<(Sidecar, Query), String> {
+        let format = self.output.format();
+        Ok((self.target.sidecar()?, Query::Call { call, format }))
     }
 }
 
@@ -347,7 +375,7 @@ impl SidecarUrl {
         if let Some(listen) = first_process::listen() {
             return Ok(Sidecar::listening_at(&listen));
         }
-        let listen = sources::in_environment(&table::LISTEN.row)?;
+        let listen = sources::variable(table::LISTEN.row.variable)?;
         let listen = listen.unwrap_or_else(|| table::LISTEN.row.default.text().to_owned());
         Ok(Sidecar::listening_at(&table::LISTEN.parse(&listen)?))
     }
@@ -356,13 +384,5 @@ impl SidecarUrl {
 impl OutputArguments {
     fn format(self) -> OutputFormat {
         if self.json { OutputFormat::Json } else { self.output }
-    }
-}
-
-impl InspectArguments {
-    fn into_command(self, matches: &ArgMatches) -> Result<ClientCommand, String> {
-        let values = sources::values(self.file.config, matches)?;
-        let settings = Settings::new(&values, self.timeout)?;
-        Ok(ClientCommand::Inspect { settings, limit: self.timeout, format: self.output.format() })
     }
 }

@@ -1,6 +1,6 @@
 //! The configuration that results from all sources, and how `check-config` prints it.
 
-use crate::config::{Config, ConfigErrors, Values, table};
+use crate::config::{Config, Values, table};
 use serde::Serialize;
 use serde_json::{Map, json};
 use std::fmt;
@@ -13,7 +13,7 @@ pub struct Effective {
 }
 
 impl Effective {
-    pub(super) fn new(values: Values) -> Result<Self, ConfigErrors> {
+    pub(super) fn new(values: Values) -> Result<Self, String> {
         Ok(Self { config: Config::new(&values)?, values })
     }
 

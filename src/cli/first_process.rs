@@ -1,7 +1,7 @@
 //! Finds the listen address of the sidecar that runs as process 1 of this container, so that a command in the container
 //! needs no `--url`.
 
-use super::{Cli, ExecOptions, Subcommands, sources};
+use super::{Cli, sources};
 use crate::config::{Listen, table};
 use clap::FromArgMatches;
 use std::fs;
@@ -21,8 +21,7 @@ fn listen_of(line: &str) -> Option<Listen> {
         return None;
     }
     let matches = super::command().try_get_matches_from(arguments).ok()?;
-    let command = Cli::from_arg_matches(&matches).ok()?.command;
-    let (Subcommands::Run(file) | Subcommands::Exec(ExecOptions { file, .. })) = command else {
+    let (Cli::Run(file) | Cli::Exec { file, .. }) = Cli::from_arg_matches(&matches).ok()? else {
         return None;
     };
     let (_, matches) = matches.subcommand()?;

@@ -1,4 +1,4 @@
-//! The commands `lock` and `barrier`; and the names of locks and barriers.
+//! The arguments that `lock` and `barrier` share; and the names of locks and barriers.
 
 use super::client_commands::CommandTarget;
 use super::{ConfigFile, sources};
@@ -7,82 +7,13 @@ use crate::terminal::{ClientCommand, GuardedCommand, HoldingName, HoldingProcess
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 use recipes::holding::HoldingSpec;
-use recipes::lock::Mode;
 use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-#[derive(Args)]
-pub(super) struct LockArguments {
-    /// The name of the lock: 1 to 64 of A-Z a-z 0-9 . _ -
-    name: String,
-    /// Hold it beside any number of others that share it, and beside none that does not
-    #[arg(long)]
-    shared: bool,
-    /// A semaphore: the first so many of the queue hold it, from 1 to 1000; all have to name the same number
-    #[arg(long, value_name = "NUMBER", conflicts_with = "shared", value_parser = up_to_1000, allow_negative_numbers = true)]
-    slots: Option<NonZeroU32>,
-    /// For how long to wait at most: 500ms, 10s, 2m [default: forever]
-    #[arg(short, long, value_name = "DURATION", value_parser = config::duration)]
-    wait: Option<Duration>,
-    /// Do not wait: take it only if it is free
-    #[arg(long = "try", conflicts_with = "wait")]
-    only_if_free: bool,
-    #[command(flatten)]
-    guarded: GuardedArguments,
-}
-
-impl LockArguments {
-    /// Turns the arguments into a client command.
-    ///
-    /// # Errors
-    /// A sentence about the problem with the arguments, or with a file that they name.
-    pub(super) fn into_command(self, matches: &ArgMatches) -> Result<ClientCommand, String> {
-        let name = lock_name(&self.name)?;
-        let mode = match self.slots {
-            Some(slots) => Mode::Slots(slots),
-            None if self.shared => Mode::Shared,
-            None => Mode::Exclusive,
-        };
-        let patience = match self.wait {
-            Some(limit) => Patience::AtMost(limit),
-            None if self.only_if_free => Patience::Try,
-            None => Patience::Endless,
-        };
-        self.guarded.into_command(matches, name, HoldingSpec::Lock(mode), patience)
-    }
-}
-
-#[derive(Args)]
-pub(super) struct BarrierArguments {
-    /// The name of the barrier: 1 to 64 of A-Z a-z 0-9 . _ -
-    name: String,
-    /// The number of participants, from 1 to 1000; all of them have to give the same number
-    #[arg(long, value_name = "NUMBER", value_parser = up_to_1000, allow_negative_numbers = true)]
-    size: NonZeroU32,
-    /// For how long to wait for the others at most: 500ms, 10s, 2m [default: forever]
-    #[arg(short, long, value_name = "DURATION", value_parser = config::duration)]
-    wait: Option<Duration>,
-    #[command(flatten)]
-    guarded: GuardedArguments,
-}
-
-impl BarrierArguments {
-    /// Turns the arguments into a client command.
-    ///
-    /// # Errors
-    /// A sentence about the problem with the arguments, or with a file that they name.
-    pub(super) fn into_command(self, matches: &ArgMatches) -> Result<ClientCommand, String> {
-        let name = barrier_name(&self.name)?;
-        let wanted = HoldingSpec::Barrier(self.size);
-        let patience = self.wait.map_or(Patience::Endless, Patience::AtMost);
-        self.guarded.into_command(matches, name, wanted, patience)
-    }
-}
-
 /// The program to run, when to kill it, and which process holds the lock or enters the barrier.
 #[derive(Args)]
-struct GuardedArguments {
+pub(super) struct GuardedArguments {
     /// From SIGTERM to SIGKILL at most, when the program has to end; less where the lease is short
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = config::duration)]
     kill_after: Duration,
@@ -103,7 +34,7 @@ impl GuardedArguments {
     ///
     /// # Errors
     /// A sentence about contradictory arguments, or about the problem with a file that they name.
-    fn into_command(
+    pub(super) fn into_command(
         self,
         matches: &ArgMatches,
         name: HoldingName,
@@ -121,12 +52,10 @@ impl GuardedArguments {
         } else {
             // A sidecar has ZooKeeper settings of its own, so a flag for one of these settings is a mistake.
             let mut settings = sources::settings(Scope::Lease);
-            if let Some(row) = settings.find(|row| is_flag(matches, row.key))
-                && let Some(flag) = &row.flag
-            {
+            if let Some(row) = settings.find(|row| is_flag(matches, row.key)) {
                 return Err(format!(
                     "--{} is only for use without a sidecar: name the servers with --zookeeper",
-                    flag.name
+                    row.flag
                 ));
             }
             HoldingProcess::Sidecar(self.target.sidecar()?)
@@ -138,17 +67,14 @@ impl GuardedArguments {
     }
 }
 
-/// Parses the name of a barrier. The error shows the name `deploy` as an example.
-pub(super) fn barrier_name(written: &str) -> Result<HoldingName, String> {
-    HoldingName::parse(written, "barrier's name", "deploy")
+/// Parses the name of a lock, a barrier or a value.
+pub(super) fn holding_name(written: &str) -> Result<HoldingName, String> {
+    let remedy = "write 1 to 64 of A-Z a-z 0-9 . _ -, but not . or .., such as app-1";
+    HoldingName::new(written).ok_or_else(|| remedy.into())
 }
 
-/// Parses the name of a lock. The error shows the name `migrate` as an example.
-pub(super) fn lock_name(written: &str) -> Result<HoldingName, String> {
-    HoldingName::parse(written, "lock's name", "migrate")
-}
-
-fn up_to_1000(written: &str) -> Result<NonZeroU32, String> {
+/// Parses the number of slots or participants.
+pub(super) fn up_to_1000(written: &str) -> Result<NonZeroU32, String> {
     let number = written.parse().ok().filter(|number: &NonZeroU32| number.get() <= 1000);
     number.ok_or_else(|| "write a number from 1 to 1000".into())
 }

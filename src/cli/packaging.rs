@@ -1,6 +1,6 @@
 //! Files that packagers install with the program: shell completions and manual pages.
 
-use clap::{Args, Command, Subcommand};
+use clap::{Command, Subcommand};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,11 @@ pub(super) enum PackagingCommand {
     /// For bash: `bellwether completions bash > /usr/share/bash-completion/completions/bellwether`.
     Completions { shell: Shell },
     /// Print the manual page, or write one for each command.
-    Man(Manual),
-}
-
-#[derive(Args)]
-pub(super) struct Manual {
-    /// Write bellwether.1, bellwether-run.1 and the others into this directory instead
-    #[arg(long, value_name = "DIRECTORY")]
-    to: Option<PathBuf>,
+    Man {
+        /// Write bellwether.1, bellwether-run.1 and the others into this directory instead
+        #[arg(long, value_name = "DIRECTORY")]
+        to: Option<PathBuf>,
+    },
 }
 
 /// Returns the text to print. Manual pages may be written into a directory instead; then the text is empty.
@@ -37,8 +34,8 @@ pub(super) fn write(packaging: PackagingCommand, mut command: Command) -> Result
         PackagingCommand::Completions { shell } => {
             clap_complete::generate(shell, &mut command, "bellwether", &mut text);
         }
-        PackagingCommand::Man(Manual { to: None }) => text.extend(page(command).bytes()),
-        PackagingCommand::Man(Manual { to: Some(directory) }) => {
+        PackagingCommand::Man { to: None } => text.extend(page(command).bytes()),
+        PackagingCommand::Man { to: Some(directory) } => {
             write_pages(command, &directory).map_err(|error| {
                 format!("--to: cannot write pages into {}: {error}", directory.display())
             })?;

@@ -2,7 +2,7 @@
 
 use rustix::fs::{Access, access};
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The exit code of a shell for a program that is not found.
 const NOT_FOUND: u8 = 127;
@@ -41,17 +41,11 @@ fn check_runnable_in(program: &OsStr, path: Option<&OsStr>) -> Result<(), (u8, S
     }
 }
 
-/// Returns a warning if the program of a command cannot be run now, which is not an error: the program may be installed
-/// before it is needed.
-pub(super) fn unrunnable_warning(key: &str, command: &[String]) -> Option<String> {
-    let program = Path::new(command.first()?);
-    check_runnable(program.as_os_str()).err().map(|(_, why)| format!("{key}: {why}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
+    use std::path::Path;
 
     #[test]
     fn a_program_is_found_and_refused_as_by_a_shell() {

@@ -1,26 +1,20 @@
 //! The commands for the shared configuration.
 
 use super::client_commands::{CommandTarget, FormatArguments};
-use crate::terminal::{
-    Call, ClientCommand, Condition, ConfigAction, ConfigCommand, HoldingName, Query,
-};
+use super::locking::holding_name;
+use crate::terminal::{Call, Condition, ConfigAction, ConfigCommand, HoldingName, Query, Sidecar};
 use crate::{api, config};
-use clap::{Args, Subcommand, value_parser};
+use clap::{Subcommand, value_parser};
 use std::ffi::OsString;
 use std::time::Duration;
 
-#[derive(Args)]
-pub(super) struct ConfigArguments {
-    #[command(subcommand)]
-    action: ConfigSubcommands,
-}
-
 #[derive(Subcommand)]
-enum ConfigSubcommands {
+pub(super) enum ConfigSubcommand {
     /// Print a value as it is stored, or with -o json also its version, for --if-version.
     Get {
         /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
-        name: String,
+        #[arg(value_parser = holding_name)]
+        name: HoldingName,
         /// For how long at most to wait for one that is not there: 500ms, 10s, 2m [default: not at all]
         #[arg(short, long, value_name = "DURATION", value_parser = config::duration)]
         wait: Option<Duration>,
@@ -34,7 +28,8 @@ enum ConfigSubcommands {
     #[command(visible_alias = "set")]
     Put {
         /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
-        name: String,
+        #[arg(value_parser = holding_name)]
+        name: HoldingName,
         /// The value, which may be '' [default: what standard input says, if it is not empty]
         value: Option<OsString>,
         /// Only over this version; exits with 1 if there is another
@@ -56,7 +51,8 @@ enum ConfigSubcommands {
     /// any more, it says so on stderr and waits. What is printed ends with a line's end, also where the value does not.
     Watch {
         /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
-        name: String,
+        #[arg(value_parser = holding_name)]
+        name: HoldingName,
         #[command(flatten)]
         arguments: FormatArguments,
         /// The program and its arguments, behind --
@@ -69,7 +65,8 @@ enum ConfigSubcommands {
     #[command(visible_alias = "delete")]
     Rm {
         /// The name of the value: 1 to 64 of A-Z a-z 0-9 . _ -
-        name: String,
+        #[arg(value_parser = holding_name)]
+        name: HoldingName,
         /// Only this version; exits with 1 if there is another
         #[arg(long, value_name = "VERSION", value_parser = value_parser!(i32).range(0..), allow_negative_numbers = true)]
         if_version: Option<i32>,
@@ -78,37 +75,33 @@ enum ConfigSubcommands {
     },
 }
 
-impl ConfigArguments {
-    /// Turns the arguments into a client command.
+impl ConfigSubcommand {
+    /// Returns the sidecar, and the query for it.
     ///
     /// # Errors
-    /// A sentence about the problem with the arguments, or with a file that they name.
-    pub(super) fn into_command(self) -> Result<ClientCommand, String> {
-        let (sidecar, name, action) = match self.action {
-            ConfigSubcommands::Ls(arguments) => {
-                return arguments.command(Call::of(&api::CONFIG_NAMES));
-            }
-            ConfigSubcommands::Get { name, wait, proved, arguments } => {
+    /// A sentence about the problem with a file that the arguments name.
+    pub(super) fn query(self) -> Result<(Sidecar, Query), String> {
+        let (sidecar, name, action) = match self {
+            Self::Ls(arguments) => return arguments.call(Call::of(&api::CONFIG_NAMES)),
+            Self::Get { name, wait, proved, arguments } => {
                 let (sidecar, format) = arguments.parts()?;
                 (sidecar, name, ConfigAction::Get { wait, is_proved: proved, format })
             }
-            ConfigSubcommands::Watch { name, arguments, command } => {
+            Self::Watch { name, arguments, command } => {
                 let (sidecar, format) = arguments.parts()?;
                 (sidecar, name, ConfigAction::Watch { command, format })
             }
-            ConfigSubcommands::Put { name, value, if_version, if_absent, ephemeral, target } => {
+            Self::Put { name, value, if_version, if_absent, ephemeral, target } => {
                 let condition = if if_absent { Condition::Absent } else { at_version(if_version) };
                 let action = ConfigAction::Put { value, condition, is_ephemeral: ephemeral };
                 (target.sidecar()?, name, action)
             }
-            ConfigSubcommands::Rm { name, if_version, target } => {
+            Self::Rm { name, if_version, target } => {
                 let action = ConfigAction::Remove { condition: at_version(if_version) };
                 (target.sidecar()?, name, action)
             }
         };
-        let name = HoldingName::parse(&name, "name of a value", "limits.json")?;
-        let query = Query::Config(ConfigCommand { name, action });
-        Ok(ClientCommand::Ask { sidecar, query })
+        Ok((sidecar, Query::Config(ConfigCommand { name, action })))
     }
 }
 

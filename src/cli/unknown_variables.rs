@@ -35,7 +35,7 @@ pub(super) fn unknown_variables() -> Vec<String> {
 
 fn is_unknown(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_some_and(|rest| {
-        let is_setting = ALL.iter().any(|row| row.variable == Some(name));
+        let is_setting = ALL.iter().any(|row| row.variable == name);
         !is_setting && !NOT_SETTINGS.contains(&rest) && !is_kubernetes_service(rest)
     })
 }
@@ -57,7 +57,7 @@ mod tests {
         let command = crate::cli::command();
         let arguments = command.get_subcommands().flat_map(clap::Command::get_arguments);
         let of_arguments = arguments.filter_map(|argument| argument.get_env()?.to_str());
-        let of_settings = ALL.iter().filter_map(|row| row.variable);
+        let of_settings = ALL.iter().map(|row| row.variable);
         let others = [
             CREDENTIALS_VARIABLE,
             "BELLWETHER",

@@ -6,16 +6,13 @@ use std::path::Path;
 /// The problem of a value in the configuration, and its remedy, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The key, or a flag or variable that sets its value. Parsers do not know the key: it is empty until their caller adds
-    /// it.
-    pub key: String,
-    /// The rejected value, as it follows the key in the error: ` = "value"`, or `: file`. Empty if it is not shown.
-    pub(super) found: String,
-    /// The problem, as the predicate of a sentence about the key.
-    pub problem: String,
-    pub remedy: Option<String>,
+    /// The key, or a flag or variable that sets its value. The rejected value may follow, as in `key = "value"`. Parsers do
+    /// not know the key: it is empty until their caller adds it.
+    key: String,
+    /// The problem, as the predicate of a sentence about the key, and the remedy.
+    text: String,
     /// Whether the error must not show the value, because it may contain a secret.
-    pub(super) hides_value: bool,
+    hides_value: bool,
 }
 
 impl ConfigError {
@@ -24,26 +21,11 @@ impl ConfigError {
     }
 
     pub fn without_key(problem: impl Into<String>) -> Self {
-        Self {
-            key: String::new(),
-            found: String::new(),
-            problem: problem.into(),
-            remedy: None,
-            hides_value: false,
-        }
+        Self { key: String::new(), text: problem.into(), hides_value: false }
     }
 
-    pub fn remedy(self, remedy: impl Into<String>) -> Self {
-        Self { remedy: Some(remedy.into()), ..self }
-    }
-
-    /// Adds a second remedy.
-    pub(super) fn or_remedy(self, other: &str) -> Self {
-        let remedy = match &self.remedy {
-            Some(remedy) => format!("{remedy}; or {other}"),
-            None => other.to_owned(),
-        };
-        self.remedy(remedy)
+    pub fn remedy(self, remedy: impl fmt::Display) -> Self {
+        Self { text: format!("{}: {remedy}", self.text), ..self }
     }
 
     /// Omits the value from the error, because it may contain a secret.
@@ -52,13 +34,13 @@ impl ConfigError {
     }
 
     /// Adds the key and the value. The value is not shown if it may be a secret.
-    pub fn with_value(self, key: impl Into<String>, value: &str) -> Self {
+    pub fn with_value(self, key: &str, value: &str) -> Self {
         if self.hides_value { self.with_key(key) } else { self.with_key(key).found(value) }
     }
 
     /// Adds the key and the file that the value names. The file's name is not shown if it may be the secret itself.
-    pub fn in_file(self, key: impl Into<String>, file: &Path) -> Self {
-        Self { found: format!(": {}", super::shown_path(file)), ..self.with_key(key) }
+    pub fn in_file(self, key: &str, file: &Path) -> Self {
+        self.with_key(format!("{key}: {}", super::shown_path(file)))
     }
 
     /// Adds the key, without the value.
@@ -66,67 +48,22 @@ impl ConfigError {
         Self { key: key.into(), ..self }
     }
 
-    /// Adds the rejected value, such as a number or a duration.
+    /// Adds the rejected value, such as a number or a duration, to the key.
     pub fn found(self, value: impl fmt::Debug) -> Self {
-        Self { found: format!(" = {value:?}"), ..self }
+        Self { key: format!("{} = {value:?}", self.key), ..self }
     }
 
     /// Prefixes the key with its table, such as `hook[2]`. An empty key means the table itself.
     pub(super) fn in_table(self, table: &str) -> Self {
-        let key = if self.key.is_empty() { table.into() } else { format!("{table}.{}", self.key) };
-        Self { key, ..self }
+        let dot = if self.key.is_empty() { "" } else { "." };
+        Self { key: format!("{table}{dot}{}", self.key), ..self }
     }
-}
-
-/// Parses each table of a list, such as `[[hook]]`. Returns the valid ones. The errors of the others are added to
-/// `errors`. Each error names its table by the list and the table's number, counted from 0, such as `hook[2]`.
-pub(super) fn parse_tables<T, U>(
-    list: &str,
-    tables: &[T],
-    errors: &mut Vec<ConfigError>,
-    parse: impl Fn(&T) -> Result<U, ConfigError>,
-) -> Vec<U> {
-    let mut valid = vec![];
-    for (n, table) in tables.iter().enumerate() {
-        match parse(table) {
-            Ok(parsed) => valid.push(parsed),
-            Err(error) => errors.push(error.in_table(&format!("{list}[{n}]"))),
-        }
-    }
-    valid
 }
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, found, problem, remedy, .. } = self;
-        if !key.is_empty() {
-            write!(f, "{key}{found} ")?;
-        }
-        f.write_str(problem)?;
-        remedy.iter().try_for_each(|remedy| write!(f, ": {remedy}"))
-    }
-}
-
-/// All errors of a configuration, one line for each.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigErrors(pub Vec<ConfigError>);
-
-impl From<ConfigError> for ConfigErrors {
-    fn from(error: ConfigError) -> Self {
-        Self(vec![error])
-    }
-}
-
-impl fmt::Display for ConfigErrors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines: Vec<_> = self.0.iter().map(ToString::to_string).collect();
-        f.write_str(&lines.join("\n"))
-    }
-}
-
-impl From<ConfigErrors> for String {
-    fn from(errors: ConfigErrors) -> Self {
-        errors.to_string()
+        let Self { key, text, .. } = self;
+        if key.is_empty() { f.write_str(text) } else { write!(f, "{key} {text}") }
     }
 }
 

@@ -45,8 +45,9 @@ impl Check {
         if text.starts_with('/') {
             return Ok(Self::Run(text.split_whitespace().map(str::to_owned).collect()));
         }
-        let (host, port, path) = split_url(text)
-            .map_err(|flaw| flaw.or_remedy("a command that begins with its absolute path"))?;
+        let (host, port, path) = split_url(text).map_err(|flaw| {
+            flaw.remedy("a check may also be a command that begins with its absolute path")
+        })?;
         Ok(Self::Get { host, port, path })
     }
 }

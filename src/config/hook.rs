@@ -1,16 +1,15 @@
 //! Hooks: the actions that operators configure for a change of the leader.
 //!
-//! - `keys`: how a hook is written in the file, and parsed.
+//! - `parse`: parses a hook's table in the file.
 //! - `files`: the files that hooks name.
 
 mod files;
-mod keys;
+mod parse;
 
 pub use self::files::{check_files, check_replaceable, signing_secret};
-pub use self::keys::HookKeys;
-pub(super) use self::keys::{absolute, split_url};
-use super::parse::word_for;
+pub(super) use self::parse::{absolute, file_mode, split_url};
 use super::pod::{KubernetesHook, KubernetesTarget};
+use clap::ValueEnum;
 use recipes::election::ChangeKind;
 use rustix::process::Signal;
 use std::fmt;
@@ -56,7 +55,7 @@ pub struct Webhook {
 }
 
 /// The treatment of the hook's file while no leader is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WhenUnknown {
     /// The file says that no leader is known.
     Keep,
@@ -107,7 +106,8 @@ impl fmt::Display for HookAction {
                 write!(f, "url http://{host}:{port}{path}")
             }
             Self::Signal { signal, pid_file } => {
-                write!(f, "{} to {}", word_for(signal, &SIGNALS), pid_file.display())
+                let name = SIGNALS.iter().find(|(_, known)| known == signal).map(|(name, _)| *name);
+                write!(f, "{} to {}", name.unwrap_or_default(), pid_file.display())
             }
             Self::Keep { file, .. } => write!(f, "file {}", file.display()),
             Self::Kubernetes(hook) => match &hook.target {

@@ -1,47 +1,56 @@
 //! Parsers of single values, for the table of settings.
 
+use super::Listen;
 use super::error::ConfigError;
-use super::{Listen, LogFormat, OnExit};
+use crate::files::{self, Size};
+use clap::ValueEnum;
 use hyper::Uri;
 use recipes::election::Priority;
 use recipes::{ForeignClient, MemberId};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use toml::Value;
 use tracing_subscriber::filter::{LevelFilter, Targets};
-
-/// The remedy for an invalid duration.
-const DURATIONS: &str = "write 500ms, 10s or 2m";
 
 /// Parses a duration.
 ///
 /// # Errors
 /// The problem and the remedy.
 pub fn duration(text: &str) -> Result<Duration, ConfigError> {
-    match humantime::parse_duration(text) {
-        Ok(span) if (Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&span) => {
-            Ok(span)
-        }
-        Ok(_) => Err(ConfigError::without_key("must lie between 1ms and 1 day").remedy(DURATIONS)),
-        Err(error) => Err(ConfigError::without_key(format!("is not a valid duration ({error})"))
-            .remedy(DURATIONS)),
-    }
+    let allowed = Duration::from_millis(1)..=Duration::from_secs(86_400);
+    let duration = humantime::parse_duration(text).ok().filter(|span| allowed.contains(span));
+    duration.ok_or_else(|| {
+        ConfigError::without_key("must be a duration from 1ms to 1 day")
+            .remedy("write 500ms, 10s or 2m")
+    })
 }
 
-/// Parses a text that must be one of the words in `known`, and returns the value of that word.
-pub(super) fn one_of<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, ConfigError> {
-    if let Some((_, value)) = known.iter().find(|(word, _)| *word == text) {
-        return Ok(*value);
+/// Parses a text that must be the word for one of the variants.
+pub(super) fn one_of<T: ValueEnum>(text: &str) -> Result<T, ConfigError> {
+    one_of_words(text, T::value_variants().iter().map(|value| (word_for(value), value.clone())))
+}
+
+/// Parses a text that must be one of these words, and returns the value of that word.
+pub(super) fn one_of_words<T>(
+    text: &str,
+    known: impl IntoIterator<Item = (impl AsRef<str>, T)>,
+) -> Result<T, ConfigError> {
+    let mut words = vec![];
+    for (word, value) in known {
+        if word.as_ref() == text {
+            return Ok(value);
+        }
+        words.push(format!("{:?}", word.as_ref()));
     }
-    let words: Vec<_> = known.iter().map(|(word, _)| format!("{word:?}")).collect();
     Err(ConfigError::without_key(format!("must be {}", words.join(" or "))))
 }
 
-/// Returns the word in `known` for this value: the inverse of [`one_of`].
-pub(super) fn word_for<T: PartialEq>(value: &T, known: &[(&'static str, T)]) -> &'static str {
-    let word = known.iter().find(|(_, known)| known == value).map(|(word, _)| *word);
-    word.expect("every value has a word")
+/// Returns the word for this value: the inverse of [`one_of`].
+pub(super) fn word_for(value: &impl ValueEnum) -> String {
+    let word = value.to_possible_value().expect("no variant is without a word");
+    word.get_name().to_owned()
 }
 
 /// Accepts any text.
@@ -49,41 +58,25 @@ pub(super) fn text(text: &str) -> Result<String, ConfigError> {
     Ok(text.to_owned())
 }
 
-/// Parses a file name. An empty name is an error; it shows no value, as there is none.
+/// Parses a file name. An empty name is an error: a file with a secret must not be left out by mistake.
 pub(super) fn file(text: &str) -> Result<PathBuf, ConfigError> {
     if text.is_empty() {
-        return Err(ConfigError::without_key("is empty")
-            .remedy("name a file, or leave it out")
-            .hiding_value());
+        return Err(ConfigError::without_key("is empty").remedy("name a file, or leave it out"));
     }
     Ok(text.into())
 }
 
-/// Parses a Kerberos principal.
-pub(super) fn principal(text: &str) -> Result<String, ConfigError> {
-    let is_visible = !text.contains(|c: char| c.is_control() || c.is_whitespace());
-    // Without a realm, Kerberos takes the default realm. Here, any text stands for it.
-    let (name, realm) = text.rsplit_once('@').unwrap_or((text, "default"));
-    if is_visible && !name.is_empty() && !realm.is_empty() {
-        return Ok(text.to_owned());
-    }
-    Err(ConfigError::without_key("is not a principal")
-        .remedy("write name@REALM or name/instance@REALM"))
-}
-
-/// Parses the name of a Kerberos service.
-pub(super) fn service(text: &str) -> Result<String, ConfigError> {
-    let is_forbidden = |c: char| c.is_control() || c.is_whitespace() || c == '/' || c == '@';
-    if text.is_empty() || text.contains(is_forbidden) {
-        return Err(ConfigError::without_key("is not the name of a service").remedy(
-            "write the part of the servers' principals before the slash, such as zookeeper",
-        ));
+/// Parses a name in Kerberos, such as a principal.
+pub(super) fn kerberos_name(text: &str) -> Result<String, ConfigError> {
+    if text.is_empty() || text.contains(|c: char| c.is_control() || c.is_whitespace()) {
+        return Err(ConfigError::without_key("is not a name in Kerberos")
+            .remedy("write visible characters without spaces, such as app@EXAMPLE.ORG"));
     }
     Ok(text.to_owned())
 }
 
 /// Parses the name of another client library, such as Curator, in whose elections this member takes part. Members
-/// support these four only. The word `none` does not get here: it unsets the setting, see `Values::get_optional`.
+/// support these four only. The word `none` does not get here: it is the default, see `Values::get_optional`.
 pub(super) fn foreign_client(text: &str) -> Result<ForeignClient, ConfigError> {
     let clients = [
         ForeignClient::CuratorLatch,
@@ -91,7 +84,7 @@ pub(super) fn foreign_client(text: &str) -> Result<ForeignClient, ConfigError> {
         ForeignClient::Kazoo,
         ForeignClient::ZookeeperRecipe,
     ];
-    one_of(text, &clients.map(|client| (client.name(), client)))
+    one_of_words(text, clients.map(|client| (client.name(), client)))
         .map_err(|flaw| flaw.remedy("write \"none\" for an election of Bellwether's own"))
 }
 
@@ -104,14 +97,8 @@ pub(super) fn member_id(text: &str) -> Result<MemberId, ConfigError> {
     })
 }
 
-/// Parses labels: a text such as `zone=a,version=1.4` from flags or the environment, or the JSON object to which
-/// [`labels_as_text`] converts the labels of the file.
+/// Parses labels: a text such as `zone=a,version=1.4`.
 pub(super) fn labels(text: &str) -> Result<BTreeMap<String, String>, ConfigError> {
-    if text.starts_with('{') {
-        return serde_json::from_str(text).map_err(|error| {
-            ConfigError::without_key(format!("are not valid labels ({error})")).remedy(LABELS)
-        });
-    }
     let mut labels = BTreeMap::new();
     // An empty text has no labels, but `split` returns one empty pair.
     for pair in text.split(',').filter(|_| !text.is_empty()) {
@@ -120,7 +107,8 @@ pub(super) fn labels(text: &str) -> Result<BTreeMap<String, String>, ConfigError
         let [key, value] = [key.trim(), value.trim()];
         if key.is_empty() {
             let problem = format!("has {pair:?}, which is not a label");
-            return Err(ConfigError::without_key(problem).remedy(LABELS));
+            return Err(ConfigError::without_key(problem)
+                .remedy("write KEY=VALUE,KEY=VALUE, such as zone=eu-1,version=1.4"));
         }
         if labels.insert(key.to_owned(), value.to_owned()).is_some() {
             let problem = format!("has the key {key:?} twice");
@@ -130,26 +118,24 @@ pub(super) fn labels(text: &str) -> Result<BTreeMap<String, String>, ConfigError
     Ok(labels)
 }
 
-/// The remedy for invalid labels.
-const LABELS: &str = "write KEY=VALUE,KEY=VALUE, such as zone=eu-1,version=1.4";
-
-/// Writes labels as a JSON object, which [`labels`] can parse.
-pub(super) fn labels_as_text(labels: &BTreeMap<String, String>) -> String {
-    serde_json::to_string(labels).expect("texts are JSON")
-}
-
-/// Shows labels in the syntax of flags and the environment: `zone=a,version=1.4`.
-pub(super) fn shown_labels(text: &str) -> String {
-    let labels = labels(text).unwrap_or_default();
-    let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    labels.join(",")
+/// Writes labels from the file as the text that [`labels`] parses.
+pub(super) fn labels_as_text(value: Value) -> Result<String, ConfigError> {
+    let labels: Option<BTreeMap<String, String>> = value.try_into().ok();
+    let has_no_separator = |labels: &BTreeMap<String, String>| {
+        labels.iter().all(|(key, value)| !key.contains(['=', ',']) && !value.contains(','))
+    };
+    let Some(labels) = labels.filter(has_no_separator) else {
+        return Err(ConfigError::without_key("must be a table of texts without commas")
+            .remedy("write such as { zone = \"eu-1\" }"));
+    };
+    let pairs: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    Ok(pairs.join(","))
 }
 
 /// Parses the address of the API's listener: `IP:PORT`, or `unix:` and the path of a socket.
 pub(super) fn listen_at(text: &str) -> Result<Listen, ConfigError> {
     let Some(path) = text.strip_prefix("unix:") else {
-        let example = "127.0.0.1:4040, or unix:/run/bellwether.sock";
-        return socket_address(text, example).map(Listen::Tcp);
+        return socket_address(text).map(Listen::Tcp);
     };
     // The kernel's `sockaddr_un` limits the length of a socket's path.
     if !path.starts_with('/') || path.ends_with('/') || path.len() > 107 || path.contains('\0') {
@@ -172,23 +158,27 @@ pub(super) fn mode(text: &str) -> Result<u32, ConfigError> {
     })
 }
 
-/// Parses the name or number of a group. Whether the group exists is checked later, by `files::group_number`.
-pub(super) fn group(text: &str) -> Result<String, ConfigError> {
-    if text.is_empty() || text.contains([':', '\n', '\0']) {
-        return Err(
-            ConfigError::without_key("is not a group").remedy("write a group's name or number")
-        );
-    }
-    Ok(text.to_owned())
+/// Parses a group that is given by number or by name. Names are looked up only in `/etc/group`, because a static binary
+/// cannot use the directories of groups, such as LDAP, that the C library asks.
+pub(super) fn group(text: &str) -> Result<u32, ConfigError> {
+    let groups = files::read(Path::new("/etc/group"), Size::Certificates).unwrap_or_default();
+    let number = text.parse().ok().or_else(|| number_in(&String::from_utf8_lossy(&groups), text));
+    number.ok_or_else(|| {
+        ConfigError::without_key("is not in /etc/group").remedy("write the group's number")
+    })
 }
 
-/// Parses the address of the listener for probes.
-pub(super) fn probe_address(text: &str) -> Result<SocketAddr, ConfigError> {
-    socket_address(text, "0.0.0.0:4041")
+/// Returns the number of the group with this name in the text of `/etc/group`.
+fn number_in(groups: &str, group: &str) -> Option<u32> {
+    // A line is `name:password:number:members`.
+    groups.lines().find_map(|line| match line.split(':').collect::<Vec<_>>()[..] {
+        [name, _, number, ..] if name == group => number.parse().ok(),
+        _ => None,
+    })
 }
 
-/// Parses `IP:PORT`, `:PORT` or `localhost:PORT`. The error shows the example.
-fn socket_address(text: &str, example: &str) -> Result<SocketAddr, ConfigError> {
+/// Parses `IP:PORT`, `:PORT` or `localhost:PORT`.
+pub(super) fn socket_address(text: &str) -> Result<SocketAddr, ConfigError> {
     let whole = match text.split_once(':') {
         // As in other programs, an empty host means all addresses of this machine.
         Some(("", port)) => format!("0.0.0.0:{port}"),
@@ -197,7 +187,7 @@ fn socket_address(text: &str, example: &str) -> Result<SocketAddr, ConfigError> 
     };
     whole.parse().map_err(|_| {
         ConfigError::without_key("is not an address")
-            .remedy(format!("write IP:PORT, such as {example}"))
+            .remedy("write IP:PORT, such as 127.0.0.1:4040")
     })
 }
 
@@ -216,20 +206,13 @@ pub(super) fn priority(text: &str) -> Result<Priority, ConfigError> {
     })
 }
 
-/// Parses a duration for a setting that `never` unsets. `Values::get_optional` has handled that word, so here it appears
-/// only in the remedy.
+/// Parses a duration for a setting whose default is `never`. `Values::get_optional` has handled that word, so here it
+/// appears only in the remedy.
 pub(super) fn duration_or_never(text: &str) -> Result<Duration, ConfigError> {
-    duration(text).map_err(|flaw| flaw.or_remedy("\"never\""))
-}
-
-pub(super) fn on_exit(text: &str) -> Result<OnExit, ConfigError> {
-    let known = [("leave", OnExit::Leave), ("stay", OnExit::Stay), ("restart", OnExit::Restart)];
-    one_of(text, &known)
-}
-
-pub(super) fn log_format(text: &str) -> Result<LogFormat, ConfigError> {
-    let known = [("text", LogFormat::Text), ("json", LogFormat::Json)];
-    one_of(&text.to_ascii_lowercase(), &known)
+    duration(text).map_err(|_| {
+        ConfigError::without_key("must be a duration from 1ms to 1 day")
+            .remedy("write 500ms, 10s or 2m; or \"never\"")
+    })
 }
 
 pub(super) fn log_level(text: &str) -> Result<String, ConfigError> {
@@ -277,7 +260,7 @@ mod tests {
     fn labels_are_read_as_the_environment_has_them() {
         let told = [("zone", "a"), ("version", "1=4")].map(|(k, v)| (k.to_owned(), v.to_owned()));
         assert_eq!(labels("zone=a, version=1=4").unwrap(), BTreeMap::from(told));
-        for wrong in ["zone", "=a", "zone=a,", "zone=a,b", "{\"a\":1}"] {
+        for wrong in ["zone", "=a", "zone=a,", "zone=a,b"] {
             assert!(labels(wrong).unwrap_err().to_string().contains("write KEY=VALUE"), "{wrong}");
         }
     }
@@ -297,7 +280,7 @@ mod tests {
             ("[::1]:4040", "[::1]:4040"),
         ] {
             assert_eq!(listen_at(text).unwrap().to_string(), meant);
-            assert_eq!(probe_address(text).unwrap().to_string(), meant);
+            assert_eq!(socket_address(text).unwrap().to_string(), meant);
         }
         for wrong in [":", ":x", "::1:4040", "4040", "localhost", "elsewhere:4040"] {
             assert!(listen_at(wrong).is_err(), "{wrong}");
@@ -306,10 +289,20 @@ mod tests {
 
     #[test]
     fn labels_are_the_same_after_they_were_one_text() {
-        let told = [("zone", "a,b=c"), ("empty", "")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+        let told = [("zone", "a=c"), ("empty", "")].map(|(k, v)| (k.to_owned(), v.to_owned()));
         let told = BTreeMap::from(told);
-        assert_eq!(labels(&labels_as_text(&told)).unwrap(), told);
-        assert_eq!(shown_labels(&labels_as_text(&told)), "empty=,zone=a,b=c");
+        let written = Value::try_from(&told).unwrap();
+        assert_eq!(labels_as_text(written).unwrap(), "empty=,zone=a=c");
+        assert_eq!(labels("empty=,zone=a=c").unwrap(), told);
         assert_eq!(labels("").unwrap(), BTreeMap::new());
+    }
+
+    #[test]
+    fn a_group_is_found_by_its_whole_name() {
+        let groups = "root:x:0:\nshop:x:1001:a,b\n+broken\nshop2:x:y:\n";
+        assert_eq!(number_in(groups, "shop"), Some(1001));
+        for other in ["sho", "x", "1001", "+broken", "shop2", ""] {
+            assert_eq!(number_in(groups, other), None, "{other}");
+        }
     }
 }

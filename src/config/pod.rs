@@ -42,67 +42,45 @@ pub enum KubernetesTarget {
     EndpointSlice { name: String, address: IpAddr },
 }
 
-impl KubernetesHook {
-    pub(super) fn new(
-        target: KubernetesTarget,
-        own: &PodEnvironment,
-        account: PathBuf,
-        timeout: Duration,
-    ) -> Result<Self, ConfigError> {
-        let (host, port) = api_server(own)?;
-        Ok(Self { target, host, port, account, timeout })
-    }
-}
-
 impl KubernetesTarget {
-    /// Returns the label `key` of the member's own pod. The error does not show `key`, because the pod's name is wrong
-    /// and not the key.
-    pub(super) fn pod_label(key: &str, own: &PodEnvironment) -> Result<Self, ConfigError> {
-        let pod = own.name.clone();
-        if !is_subdomain(&pod) {
-            return Err(ConfigError::without_key(format!(
-                "needs the pod's name, but {pod:?} is not valid"
-            ))
-            .remedy("set POD_NAME by the downward API (metadata.name)")
-            .hiding_value());
+    /// Parses the value of the key `pod_label` or `endpoint_slice`. If a variable of the pod is wrong, and not the value,
+    /// the error does not show the value.
+    pub(super) fn new(key: &str, value: &str, own: &PodEnvironment) -> Result<Self, ConfigError> {
+        let PodEnvironment { name, ip, .. } = own;
+        if key == "pod_label" {
+            let problem = || format!("needs the pod's name, but {name:?} is not valid");
+            let remedy = "set POD_NAME by the downward API (metadata.name)";
+            return match is_subdomain(name) {
+                true => Ok(Self::PodLabel { key: value.into(), pod: name.clone() }),
+                false => Err(ConfigError::without_key(problem()).remedy(remedy).hiding_value()),
+            };
         }
-        Ok(Self::PodLabel { key: key.into(), pod })
-    }
-
-    /// Returns the EndpointSlice `name`, with the address of the member's own pod. An error about that address does not
-    /// show `name`.
-    pub(super) fn endpoint_slice(name: &str, own: &PodEnvironment) -> Result<Self, ConfigError> {
-        if !is_subdomain(name) {
+        if !is_subdomain(value) {
             return Err(ConfigError::without_key("must be the name of an EndpointSlice")
                 .remedy("write such as \"example-leader\""));
         }
-        let ip = &own.ip;
-        let Ok(address) = ip.parse() else {
-            return Err(ConfigError::without_key(format!(
-                "needs the pod's address, but {ip:?} is not one"
-            ))
-            .remedy("set POD_IP by the downward API (status.podIP)")
-            .hiding_value());
-        };
-        Ok(Self::EndpointSlice { name: name.into(), address })
+        let address = ip.parse().map_err(|_| {
+            ConfigError::without_key(format!("needs the pod's address, but {ip:?} is not one"))
+                .remedy("set POD_IP by the downward API (status.podIP)")
+                .hiding_value()
+        })?;
+        Ok(Self::EndpointSlice { name: value.into(), address })
     }
 }
 
-/// Returns the host and port of the API server. If they are missing, the error does not show the hook's value, because the
-/// environment is wrong and not that value.
-fn api_server(own: &PodEnvironment) -> Result<(String, u16), ConfigError> {
-    let port = own.port.parse().ok().filter(|port| *port != 0 && !own.host.is_empty());
-    let Some(port) = port else {
-        return Err(ConfigError::without_key(
-            "is only for a pod in Kubernetes, which sets KUBERNETES_SERVICE_HOST and \
-             KUBERNETES_SERVICE_PORT",
-        )
-        .remedy("leave it out elsewhere")
-        .hiding_value());
-    };
-    let bare = own.host.trim_start_matches('[').trim_end_matches(']');
-    let host = if bare.contains(':') { format!("[{bare}]") } else { bare.to_owned() };
-    Ok((host, port))
+impl PodEnvironment {
+    /// Returns the host and port of the API server.
+    pub(super) fn api_server(&self) -> Result<(String, u16), ConfigError> {
+        let port = self.port.parse().ok().filter(|port| *port != 0 && !self.host.is_empty());
+        let port = port.ok_or_else(|| {
+            let problem = "is only for a pod in Kubernetes, which sets KUBERNETES_SERVICE_HOST and \
+                           KUBERNETES_SERVICE_PORT";
+            ConfigError::without_key(problem).remedy("leave it out elsewhere")
+        })?;
+        let bare = self.host.trim_start_matches('[').trim_end_matches(']');
+        let host = if bare.contains(':') { format!("[{bare}]") } else { bare.to_owned() };
+        Ok((host, port))
+    }
 }
 
 /// Returns whether Kubernetes accepts this name for a pod or an EndpointSlice: it must be a DNS subdomain.
@@ -130,20 +108,17 @@ mod tests {
         PodEnvironment { host: host.into(), port: port.into(), name: name.into(), ip }
     }
 
-    fn label(key: &str, host: &str, port: &str, name: &str) -> Result<KubernetesHook, String> {
-        let written = pod(host, port, name);
-        let timeout = Duration::from_secs(5);
-        let hook = KubernetesTarget::pod_label(key, &written).and_then(|label| {
-            KubernetesHook::new(label, &written, ACCOUNT_DIRECTORY.into(), timeout)
-        });
-        hook.map_err(|flaw| flaw.with_value("pod_label", key).to_string())
+    fn label(host: &str, port: &str, name: &str) -> Result<String, String> {
+        let pod = pod(host, port, name);
+        KubernetesTarget::new("pod_label", "role", &pod)?;
+        Ok(pod.api_server()?.0)
     }
 
     #[test]
     fn a_slice_has_a_name_and_the_pod_an_address() {
         let slice = |name: &str, ip: &str| {
             let written = PodEnvironment { ip: ip.into(), ..pod("10.0.0.1", "443", "app-0") };
-            KubernetesTarget::endpoint_slice(name, &written)
+            KubernetesTarget::new("endpoint_slice", name, &written)
                 .map_err(|flaw| flaw.with_value("endpoint_slice", name).to_string())
         };
         slice("example-leader", "10.0.0.7").unwrap();
@@ -168,7 +143,7 @@ mod tests {
             ("10.0.0.1", "443", "../nodes/x", "set POD_NAME"),
             ("10.0.0.1", "443", "App", "set POD_NAME"),
         ] {
-            let error = label("role", host, port, name).expect_err(said);
+            let error = label(host, port, name).expect_err(said);
             assert!(error.contains(said), "{error}");
         }
     }
@@ -176,8 +151,8 @@ mod tests {
     #[test]
     fn an_address_of_version_6_is_in_brackets() {
         for host in ["fd00::1", "[fd00::1]"] {
-            assert_eq!(label("role", host, "443", "app-0").unwrap().host, "[fd00::1]");
+            assert_eq!(label(host, "443", "app-0").unwrap(), "[fd00::1]");
         }
-        assert_eq!(label("role", "10.0.0.1", "443", "app-0").unwrap().host, "10.0.0.1");
+        assert_eq!(label("10.0.0.1", "443", "app-0").unwrap(), "10.0.0.1");
     }
 }

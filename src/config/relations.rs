@@ -20,32 +20,36 @@ pub(super) fn lease_margins(
 ) -> Result<Margins, ConfigError> {
     let tick_time = values.get(&table::TICK_TIME)?;
     let heartbeat = values.get_optional(&table::HEARTBEAT)?.unwrap_or(session_timeout / 10);
-    let [session, tick, beat] =
-        [table::SESSION_TIMEOUT.key(), table::TICK_TIME.key(), table::HEARTBEAT.key()];
+    let margins = Margins { heartbeat, half_tick: tick_time / 2 };
     if heartbeat < SHORTEST_HEARTBEAT {
         let problem = format!(
             "is shorter than {SHORTEST_HEARTBEAT:?}, and an answer of ZooKeeper may take longer"
         );
-        return Err(ConfigError::new(beat, problem)
+        return Err(ConfigError::new(table::HEARTBEAT.key(), problem)
             .found(heartbeat)
-            .remedy(format!("raise it, or {session}")));
+            .remedy(format!("raise it, or {}", table::SESSION_TIMEOUT.key())));
     }
-    let margins = Margins { heartbeat, half_tick: tick_time / 2 };
     if margins.lease_duration(session_timeout).is_none() {
-        let problem = format!(
-            "leaves no useful lease with {tick} = {tick_time:?} and {beat} = {heartbeat:?}"
-        );
-        return Err(ConfigError::new(session, problem)
-            .found(session_timeout)
-            .remedy("raise it, or lower the others, if the servers allow it"));
+        let inputs = lease_inputs(session_timeout, &margins);
+        return Err(ConfigError::new(inputs, "leave no useful lease")
+            .remedy("raise the first, or lower the others, if the servers allow it"));
     }
     Ok(margins)
+}
+
+/// Describes the values on which the lease depends.
+fn lease_inputs(session_timeout: Duration, margins: &Margins) -> String {
+    let [session, tick, beat] =
+        [table::SESSION_TIMEOUT.key(), table::TICK_TIME.key(), table::HEARTBEAT.key()];
+    let tick_time = 2 * margins.half_tick;
+    let heartbeat = margins.heartbeat;
+    format!("{session} = {session_timeout:?}, {tick} = {tick_time:?} and {beat} = {heartbeat:?}")
 }
 
 /// Returns how the members' znodes are named. In another client's election, that client determines the names, so settings
 /// that conflict with it are errors.
 pub(super) fn znodes(values: &Values) -> Result<ZnodeNames, ConfigError> {
-    let Some(family) = values.get_optional(&table::COMPATIBLE_WITH)? else {
+    let Some(client) = values.get_optional(&table::COMPATIBLE_WITH)? else {
         return Ok(ZnodeNames::from(&*values.get(&table::PREFIX)?));
     };
     for row in [&table::PREFIX.row, &table::PRIORITY.row, &table::PREEMPT_AFTER.row] {
@@ -53,7 +57,7 @@ pub(super) fn znodes(values: &Values) -> Result<ZnodeNames, ConfigError> {
         // Users may copy the defaults from `check-config`, so these are accepted.
         if written != row.default.text() {
             let key = table::COMPATIBLE_WITH.key();
-            let name = family.name();
+            let name = client.name();
             let problem = format!("is only for an election of our own, and {key} = {name:?}");
             return Err(ConfigError::new(row.key, problem)
                 .found(written)
@@ -61,18 +65,18 @@ pub(super) fn znodes(values: &Values) -> Result<ZnodeNames, ConfigError> {
         }
     }
     let path = values.get(&table::PATH)?;
-    let root = values.get_optional(&table::RECIPES_ROOT)?;
-    if let Some(root) = root.filter(|root| format!("{root}/").starts_with(&format!("{path}/"))) {
+    if let Some(root) = values.get(&table::RECIPES_ROOT)?
+        && format!("{root}/").starts_with(&format!("{path}/"))
+    {
         let problem = format!(
-            "is in {} = {path:?}, where {family} takes all that stands there for contenders",
+            "is in {} = {path:?}, where {client} takes every znode for a contender",
             table::PATH.key()
         );
-        let remedy = "give it a path elsewhere, or switch recipes off with \"\"";
         return Err(ConfigError::new(table::RECIPES_ROOT.key(), problem)
             .found(root)
-            .remedy(remedy));
+            .remedy("give it a path elsewhere, or switch recipes off with \"\""));
     }
-    Ok(ZnodeNames::of_family(family))
+    Ok(ZnodeNames::of_family(client))
 }
 
 impl Config {
@@ -86,26 +90,20 @@ impl Config {
             return Err(ConfigError::new(table::HEALTH_CHECK.key(), problem)
                 .remedy("leave it out: exec sees by itself when its command ends"));
         }
-        self.reserve = self.exec.kill_after + KILL_MARGIN;
-        let Margins { heartbeat, half_tick } = self.policy.margins;
-        let session_timeout = self.settings.zookeeper.session_timeout;
-        let lease = self.policy.margins.lease_duration(session_timeout);
+        let kill_after = self.exec.kill_after;
+        self.reserve = kill_after + KILL_MARGIN;
+        let lease = self.longest_lease().map_or(Duration::ZERO, |lease| lease.0);
         // `kill_after` must be shorter than this. The lease also has to cover the time until killed processes are gone,
         // and one heartbeat: with less than that left, it could end before it is renewed.
-        let room =
-            lease.map_or(Duration::ZERO, |lease| lease.0.saturating_sub(heartbeat + KILL_MARGIN));
-        if self.exec.kill_after < room {
+        let room = lease.saturating_sub(self.policy.margins.heartbeat + KILL_MARGIN);
+        if kill_after < room {
             return Ok(self);
         }
-        let [session, tick, beat] =
-            [table::SESSION_TIMEOUT.key(), table::TICK_TIME.key(), table::HEARTBEAT.key()];
-        let tick_time = 2 * half_tick;
-        let problem = format!(
-            "leaves too little of the lease to end a command, with {session} = {session_timeout:?}, \
-             {tick} = {tick_time:?} and {beat} = {heartbeat:?}"
-        );
+        let inputs = lease_inputs(self.settings.zookeeper.session_timeout, &self.policy.margins);
+        let problem = format!("leaves too little of the lease to end a command, with {inputs}");
+        let session = table::SESSION_TIMEOUT.key();
         Err(ConfigError::new(table::KILL_AFTER.key(), problem)
-            .found(self.exec.kill_after)
+            .found(kill_after)
             .remedy(format!("it must be less than {room:?}, or {session} longer")))
     }
 

@@ -2,8 +2,9 @@
 
 use super::error::ConfigError;
 use super::parse::{one_of, word_for};
-use super::sources::Values;
+use super::sources::{Origin, Values};
 use super::table;
+use clap::ValueEnum;
 use secrecy::SecretString;
 use std::fmt;
 use std::path::PathBuf;
@@ -49,7 +50,7 @@ pub enum Login {
 }
 
 /// The value of `zookeeper.auth`: the kind of [`Login`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Scheme {
     Digest,
     Sasl,
@@ -77,7 +78,7 @@ pub enum CredentialsSource {
 }
 
 /// The access of clients to the znodes that members create.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AclPolicy {
     /// Every client may read and change the znodes.
     Open,
@@ -131,36 +132,41 @@ impl Tls {
 
 impl Login {
     fn new(values: &Values) -> Result<Option<Self>, ConfigError> {
-        let [auth_key, file_key] = [table::AUTH.key(), table::CREDENTIALS_FILE.key()];
-        let credentials = match &values.credentials {
+        let auth = table::AUTH.key();
+        let scheme = values.get_optional(&table::AUTH)?;
+        for row in [
+            &table::CREDENTIALS_FILE.row,
+            &table::KERBEROS_PRINCIPAL.row,
+            &table::KERBEROS_KEYTAB.row,
+        ] {
+            let is_for_kerberos = row.key != table::CREDENTIALS_FILE.key();
+            let is_used = scheme.is_some() && is_for_kerberos == (scheme == Some(Scheme::Kerberos));
+            let value = values.value(row);
+            if !is_used && value.origin != Origin::Default {
+                // The variable with the credentials themselves has no key.
+                let is_secret = value.origin == Origin::Environment(CREDENTIALS_VARIABLE);
+                let key = if is_secret { CREDENTIALS_VARIABLE } else { row.key };
+                let needed = if is_for_kerberos { "kerberos" } else { "digest or sasl" };
+                let problem = format!("is set, which needs {auth} = {needed}");
+                return Err(ConfigError::new(key, problem).remedy("set both or none"));
+            }
+        }
+        let Some(scheme) = scheme else { return Ok(None) };
+        if scheme == Scheme::Kerberos {
+            return Kerberos::new(values).map(Self::Kerberos).map(Some);
+        }
+        let credentials = match values.credentials() {
             Some(secret) => Some(CredentialsSource::Given(secret.clone())),
             None => values.get_optional(&table::CREDENTIALS_FILE)?.map(CredentialsSource::In),
         };
-        let scheme = values.get_optional(&table::AUTH)?;
-        if scheme != Some(Scheme::Kerberos) {
-            Kerberos::refuse_settings(values)?;
-        }
-        match (scheme, credentials) {
-            (None, None) => Ok(None),
-            (Some(Scheme::Digest), Some(credentials)) => Ok(Some(Self::Digest(credentials))),
-            (Some(Scheme::Sasl), Some(credentials)) => Ok(Some(Self::Sasl(credentials))),
-            (Some(Scheme::Kerberos), None) => Kerberos::new(values).map(Self::Kerberos).map(Some),
-            (Some(Scheme::Kerberos), Some(_)) => {
-                let problem = format!("is of no use with {auth_key} = \"kerberos\"");
-                Err(ConfigError::new(file_key, problem).remedy("leave one of them out"))
-            }
-            (Some(Scheme::Digest | Scheme::Sasl), None) => {
-                Err(ConfigError::new(auth_key, "needs a user and a password").remedy(format!(
-                    "set {file_key} to a file with one line, user:password (or \
-                     {CREDENTIALS_VARIABLE} in the environment)"
-                )))
-            }
-            (None, Some(_)) => {
-                let set = format!("{file_key} or {CREDENTIALS_VARIABLE}");
-                Err(ConfigError::new(set, format!("is set and {auth_key} is not"))
-                    .remedy("say how to use them, \"digest\" or \"sasl\""))
-            }
-        }
+        let Some(credentials) = credentials else {
+            let file = table::CREDENTIALS_FILE.key();
+            return Err(ConfigError::new(auth, "needs a user and a password").remedy(format!(
+                "set {file} to a file with one line, user:password (or {CREDENTIALS_VARIABLE} in the environment)"
+            )));
+        };
+        let is_digest = scheme == Scheme::Digest;
+        Ok(Some(if is_digest { Self::Digest(credentials) } else { Self::Sasl(credentials) }))
     }
 
     pub fn scheme(&self) -> Scheme {
@@ -173,19 +179,6 @@ impl Login {
 }
 
 impl Kerberos {
-    /// Returns an error if the principal or the keytab is set. Called if `zookeeper.auth` is not `kerberos`. The
-    /// service is not checked: it always has a value, by default `zookeeper`.
-    fn refuse_settings(values: &Values) -> Result<(), ConfigError> {
-        let [principal, keytab] = [&table::KERBEROS_PRINCIPAL.row, &table::KERBEROS_KEYTAB.row];
-        for row in [principal, keytab] {
-            if !values.value(row).text.is_empty() {
-                let problem = format!("is set and {} is not \"kerberos\"", table::AUTH.key());
-                return Err(ConfigError::new(row.key, problem).remedy("set both or none"));
-            }
-        }
-        Ok(())
-    }
-
     fn new(values: &Values) -> Result<Self, ConfigError> {
         let principal = values.get_optional(&table::KERBEROS_PRINCIPAL)?;
         let keytab = values.get_optional(&table::KERBEROS_KEYTAB)?;
@@ -193,7 +186,6 @@ impl Kerberos {
         if cfg!(not(feature = "kerberos")) {
             let problem = "cannot be used: this build has no Kerberos";
             return Err(ConfigError::new(table::AUTH.key(), problem)
-                .found(Scheme::Kerberos)
                 .remedy(format!(
                     "use the Debian package or the image {}-kerberos, or build with --features kerberos",
                     env!("CARGO_PKG_VERSION")
@@ -220,42 +212,22 @@ impl Kerberos {
     }
 }
 
-impl Scheme {
-    /// The texts of the setting, and their meaning.
-    const WORDS: [(&'static str, Self); 3] =
-        [("digest", Self::Digest), ("sasl", Self::Sasl), ("kerberos", Self::Kerberos)];
-
-    pub(super) fn parse(text: &str) -> Result<Self, ConfigError> {
-        one_of(text, &Self::WORDS).map_err(|flaw| {
-            // The wrong text may contain credentials, as in `digest:user:password`: the remedy is where they belong.
-            let file = table::CREDENTIALS_FILE.key();
-            flaw.remedy(format!("user and password belong in {file}"))
-        })
-    }
-}
-
-impl AclPolicy {
-    /// The texts of the setting, and their meaning.
-    const WORDS: [(&'static str, Self); 3] = [
-        ("open", Self::Open),
-        ("creator", Self::Creator),
-        ("creator-readable", Self::CreatorReadable),
-    ];
-
-    pub(super) fn parse(text: &str) -> Result<Self, ConfigError> {
-        one_of(text, &Self::WORDS)
-    }
+/// Parses the value of `zookeeper.auth`. The error does not show it, because the wrong text may contain credentials, as in
+/// `digest:user:password`. The remedy is where they belong.
+pub(super) fn scheme(text: &str) -> Result<Scheme, ConfigError> {
+    let remedy = format!("user and password belong in {}", table::CREDENTIALS_FILE.key());
+    one_of(text).map_err(|flaw| flaw.remedy(remedy).hiding_value())
 }
 
 impl fmt::Display for AclPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(word_for(self, &Self::WORDS))
+        f.write_str(&word_for(self))
     }
 }
 
 impl fmt::Display for Scheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(word_for(self, &Self::WORDS))
+        f.write_str(&word_for(self))
     }
 }
 

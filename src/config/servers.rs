@@ -1,8 +1,8 @@
 //! Parses the connect string, the election's path and the prefix of its znodes.
 
 use super::error::ConfigError;
+use super::parse::host_and_port;
 use std::net::Ipv6Addr;
-use std::num::NonZeroU16;
 
 /// A parsed connect string.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,62 +15,37 @@ pub struct Servers {
 
 /// Parses a connect string, `host:port,host:port/chroot`.
 pub(super) fn parse(text: &str) -> Result<Servers, ConfigError> {
-    // The text before an @ may contain a password, so the error must not show it.
-    let wrong = |problem: &str| {
-        let flaw = ConfigError::without_key(problem)
-            .remedy("write host:port,host:port/chroot, such as zk-0:2181,zk-1:2181,zk-2:2181");
-        Err(if text.contains('@') { flaw.hiding_value() } else { flaw })
-    };
-    let text = text.trim();
-    let (hosts, chroot) = match text.find('/') {
-        Some(at) => text.split_at(at),
-        None => (text, ""),
-    };
-    if hosts.contains('@') {
-        return wrong(
-            "has an @ before a server's name, which may not contain a password: user and password \
-             belong in zookeeper.credentials_file",
-        );
-    }
-    if chroot.contains(',') {
-        return wrong("has a chroot before the last server");
-    }
+    servers(text.trim()).ok_or_else(|| match text.contains('@') {
+        // The text before an @ may contain a password, so the error must not show it.
+        true => ConfigError::without_key("is not a connect string, and has an @")
+            .remedy("user and password belong in zookeeper.credentials_file")
+            .hiding_value(),
+        false => ConfigError::without_key("is not a connect string")
+            .remedy("write host:port,host:port/chroot, such as zk-0:2181,zk-1:2181,[fd00::1]:2181"),
+    })
+}
+
+fn servers(text: &str) -> Option<Servers> {
+    let (hosts, chroot) = text.split_at(text.find('/').unwrap_or(text.len()));
     let chroot = if chroot == "/" { "" } else { chroot };
-    if !chroot.is_empty() && !is_path(chroot) {
-        return wrong("has a chroot that ZooKeeper does not accept as a path");
+    if !chroot.is_empty() && !is_path(chroot) || chroot.contains(',') {
+        return None;
     }
     let mut with_ports = vec![];
-    for host in hosts.split(',').map(str::trim) {
-        let (name, port) = match host.rsplit_once(':') {
-            Some((name, port)) if !host.ends_with(']') => (name, port),
-            // Without a port. The last colon of `[::1]` is in its address.
-            _ => (host, "2181"),
+    for host in hosts.split(',') {
+        let uri = host.trim().parse().ok()?;
+        let (name, port) = host_and_port(&uri)?;
+        let port = port.unwrap_or(2181);
+        let is_host = match name.starts_with('[') {
+            true => name.trim_matches(['[', ']']).parse::<Ipv6Addr>().is_ok(),
+            false => true,
         };
-        if !is_host(name) {
-            return wrong("has a server whose name is not a host, or an IPv6 address in brackets");
-        }
-        if !is_port(port) {
-            return wrong("has a port that is not a number from 1 to 65535");
+        if !is_host || port == 0 {
+            return None;
         }
         with_ports.push(format!("{name}:{port}"));
     }
-    Ok(Servers { hosts: with_ports.join(","), chroot: chroot.to_owned() })
-}
-
-/// Returns whether the text can be a host's name, an IPv4 address, or an IPv6 address in brackets.
-fn is_host(name: &str) -> bool {
-    match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
-        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
-        None => {
-            let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b':';
-            !name.is_empty() && name.bytes().all(is_allowed)
-        }
-    }
-}
-
-/// Returns whether the text is a port number, without a sign.
-fn is_port(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<NonZeroU16>().is_ok()
+    Some(Servers { hosts: with_ports.join(","), chroot: chroot.to_owned() })
 }
 
 /// Parses the election's path, below the chroot.
@@ -85,11 +60,13 @@ pub(super) fn parse_election(text: &str) -> Result<String, ConfigError> {
     Err(ConfigError::without_key(NOT_A_PATH).remedy("write a path such as \"/election\""))
 }
 
-/// Parses the path that contains the znodes of locks, barriers and values, below the chroot. The result is empty for `/`.
-pub(super) fn parse_root(text: &str) -> Result<String, ConfigError> {
+/// Parses the path that contains the znodes of locks, barriers and values, below the chroot. The path is empty for `/`.
+/// Returns `None` for an empty text, which switches recipes off.
+pub(super) fn parse_root(text: &str) -> Result<Option<String>, ConfigError> {
     match text {
-        "/" => Ok(String::new()),
-        text if is_path(text) => Ok(text.to_owned()),
+        "" => Ok(None),
+        "/" => Ok(Some(String::new())),
+        text if is_path(text) => Ok(Some(text.to_owned())),
         _ => Err(ConfigError::without_key(NOT_A_PATH)
             .remedy("write a path such as \"/\", or \"\" to switch recipes off")),
     }
@@ -115,8 +92,7 @@ const NOT_A_PATH: &str = "must be a path that ZooKeeper accepts: it starts with 
 /// which ZooKeeper uses itself.
 fn is_path(path: &str) -> bool {
     let Some(below) = path.strip_prefix('/') else { return false };
-    let mut parts = below.split('/');
-    parts.all(|part| !["", ".", ".."].contains(&part))
+    below.split('/').all(|part| !["", ".", ".."].contains(&part))
         && below.split('/').next() != Some("zookeeper")
         && !path.chars().any(is_refused)
 }

@@ -13,34 +13,27 @@ pub struct Setting<T> {
 pub struct Row {
     /// The key in the file: `table.name`.
     pub key: &'static str,
-    pub flag: Option<Flag>,
+    /// The name of the command-line flag.
+    pub flag: &'static str,
+    /// The letter of the flag's short form.
+    pub letter: Option<char>,
+    /// The placeholder for the flag's value in the help.
+    pub placeholder: &'static str,
     /// The environment variable that sets the value.
-    pub variable: Option<&'static str>,
+    pub variable: &'static str,
     pub default: DefaultValue,
-    /// The text, such as `never`, that sets an optional setting to no value.
-    pub unset_by: Option<&'static str>,
     /// A sentence for `--help` and the manual page, without a full stop.
     pub help: &'static str,
     pub scope: Scope,
-    pub kind: ValueKind,
     /// Whether SIGHUP applies a change of the value in the file while the member runs, without a restart.
     pub changes_without_restart: bool,
-    /// Whether the value may be a secret, even by mistake. Then errors do not show it.
-    pub may_be_secret: bool,
     /// Converts the value to the text that `check-config` and the log show.
     pub(super) show: fn(&str) -> String,
     /// Parses the value of this setting, and returns the error if the value is not valid.
     pub(super) error: fn(&Values) -> Option<ConfigError>,
 }
 
-/// A command-line flag, and the placeholder for its value in the help.
-pub struct Flag {
-    pub name: &'static str,
-    pub short: Option<char>,
-    pub value: &'static str,
-}
-
-/// The value of a setting that was not given.
+/// The value of a setting that was not given. Writing its text is the same as writing nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultValue {
     /// This text, as the file or a flag would contain it.
@@ -76,15 +69,6 @@ impl Scope {
     }
 }
 
-/// The type of a value in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ValueKind {
-    Text,
-    Number,
-    /// A table of texts. Its flag may be repeated, once for each label.
-    Labels,
-}
-
 impl<T> Setting<T> {
     pub fn key(&self) -> &'static str {
         self.row.key
@@ -95,27 +79,22 @@ impl<T> Setting<T> {
     /// # Errors
     /// The problem and the remedy.
     pub fn parse(&self, text: &str) -> Result<T, ConfigError> {
-        (self.parser)(text).map_err(|flaw| {
-            let flaw = if self.row.may_be_secret { flaw.hiding_value() } else { flaw };
-            flaw.with_value(self.row.key, text)
-        })
+        (self.parser)(text).map_err(|flaw| flaw.with_value(self.row.key, text))
     }
 }
 
 impl Row {
-    /// The values of the fields that a row does not set. Together they describe a setting of a member (`Scope::Member`)
-    /// that is a text, is optional, and can be set only in the file.
+    /// The values of the fields that a row need not set: those of an optional setting of a member.
     pub(super) const DEFAULTS: Self = Self {
         key: "",
-        flag: None,
-        variable: None,
+        flag: "",
+        letter: None,
+        placeholder: "",
+        variable: "",
         default: DefaultValue::Nothing,
-        unset_by: None,
         help: "",
         scope: Scope::Member,
-        kind: ValueKind::Text,
         changes_without_restart: false,
-        may_be_secret: false,
         show: str::to_owned,
         error: |_| None,
     };

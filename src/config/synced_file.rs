@@ -1,29 +1,15 @@
 //! Values of the shared configuration that are written to files.
 
-use super::error::{ConfigError, parse_tables};
-use super::hook::{HookAction, HookKeys, absolute};
-use super::parse::mode;
+use super::error::ConfigError;
+use super::hook::{HookAction, absolute, file_mode};
+use super::keys::Keys;
 use super::pod::PodEnvironment;
 use crate::holdings::HoldingName;
-use serde::Deserialize;
 use std::fmt;
 use std::path::PathBuf;
+use toml::Table;
 
-/// The default mode of a file.
-const MODE: u32 = 0o644;
-
-/// A `[[config]]` table as it is in the configuration file, not parsed yet: a value of the shared configuration, and the file
-/// to which this value is written.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SyncedFileKeys {
-    pub name: Option<String>,
-    pub file: Option<String>,
-    pub mode: Option<String>,
-    pub then: Option<HookKeys>,
-}
-
-/// A `[[config]]` table, parsed and checked: which value of the shared configuration to write to which file.
+/// A `[[config]]` table: which value of the shared configuration to write to which file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyncedFileConfig {
     /// The name of the value.
@@ -35,32 +21,19 @@ pub struct SyncedFileConfig {
 }
 
 impl SyncedFileConfig {
-    /// Parses all `[[config]]` tables. Adds the errors of invalid ones to `errors`.
-    pub(super) fn all(
-        tables: &[SyncedFileKeys],
-        pod: &PodEnvironment,
-        errors: &mut Vec<ConfigError>,
-    ) -> Vec<Self> {
-        parse_tables("config", tables, errors, |keys| Self::new(keys, pod))
-    }
-
-    fn new(keys: &SyncedFileKeys, pod: &PodEnvironment) -> Result<Self, ConfigError> {
-        fn missing(key: &str, remedy: &str) -> ConfigError {
-            ConfigError::new(key, "is missing").remedy(remedy)
-        }
-        let remedy = "write 1 to 64 of A-Z a-z 0-9 . _ -, but not . or .., such as limits.json";
-        let name = keys.name.as_deref().ok_or_else(|| missing("name", remedy))?;
-        let name = HoldingName::new(name).ok_or_else(|| {
-            ConfigError::new("name", "is not a valid name of a value").found(name).remedy(remedy)
+    /// Parses a `[[config]]` table.
+    pub(super) fn new(table: Table, pod: &PodEnvironment) -> Result<Self, ConfigError> {
+        let mut keys = Keys::new(table);
+        let name = keys.require("name", |text| {
+            let remedy = "write 1 to 64 of A-Z a-z 0-9 . _ -, but not . or .., such as limits.json";
+            let flaw = || ConfigError::without_key("is not a valid name of a value").remedy(remedy);
+            HoldingName::new(text).ok_or_else(flaw)
         })?;
-        let remedy = "name the file to keep it in, such as /run/app/limits.json";
-        let file = keys.file.as_deref().ok_or_else(|| missing("file", remedy))?;
-        let file = absolute("file", file)?;
-        let mode = match &keys.mode {
-            Some(text) => mode(text).map_err(|flaw| flaw.with_value("mode", text))?,
-            None => MODE,
-        };
-        let then = keys.then.as_ref().map(|then| then.then_action(pod)).transpose();
+        let file = keys.require("file", absolute)?;
+        let mode = file_mode(&mut keys)?;
+        let then = keys.take_as::<Table>("then", "a table")?;
+        let then = then.map(|then| HookAction::then(then, pod)).transpose();
+        keys.finish()?;
         Ok(Self { name, file, mode, then: then.map_err(|error| error.in_table("then"))? })
     }
 }
@@ -76,18 +49,14 @@ impl fmt::Display for SyncedFileConfig {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::config::File;
+    use crate::config::{Config, Values};
+    use std::path::Path;
 
     fn parsed(text: &str) -> Result<Vec<String>, String> {
-        let file = File::parse(text, "f")?;
-        let pod = PodEnvironment::default();
-        let mut errors = vec![];
-        let kept = SyncedFileConfig::all(&file.config, &pod, &mut errors);
-        match errors.into_iter().next() {
-            None => Ok(kept.iter().map(ToString::to_string).collect()),
-            Some(error) => Err(error.into()),
-        }
+        let mut values = Values::given(&[]);
+        values.read_file(text, Path::new("f"))?;
+        let config = Config::new(&values)?;
+        Ok(config.synced_files.iter().map(ToString::to_string).collect())
     }
 
     #[test]
@@ -125,12 +94,12 @@ mod tests {
             ("name = \"b\"", "config[1].file is missing"),
             ("name = \"b\"\nfile = \"b\"", "config[1].file = \"b\""),
             (&format!("{both}mode = \"rw\""), "config[1].mode = \"rw\""),
-            (&format!("{both}version = 3"), "unknown key"),
+            (&format!("{both}version = 3"), "config[1].version is not a known key"),
             (&format!("{both}then = {{}}"), "config[1].then must have exactly one"),
             (&format!("{both}then = {{ file = \"/c\" }}"), "config[1].then must have exactly one"),
             (
                 &format!("{both}then = {{ command = [\"/c\"], on = [\"leader-lost\"] }}"),
-                "config[1].then.on is only for a [[hook]]",
+                "config[1].then.on is not a known key",
             ),
             (
                 &format!("{both}then = {{ signal = \"SIGHUP\" }}"),

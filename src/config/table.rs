@@ -6,13 +6,12 @@
 
 use super::health::{self, Check};
 use super::parse::{
-    duration, duration_or_never, file, foreign_client, group, labels, listen_at, log_format,
-    log_level, member_id, mode, number, on_exit, principal, priority, probe_address, service,
-    shown_labels, text,
+    duration, duration_or_never, file, foreign_client, group, kerberos_name, labels, listen_at,
+    log_level, member_id, mode, number, one_of, priority, socket_address, text,
 };
-use super::security::{AclPolicy, Scheme};
+use super::security::{self, AclPolicy, Scheme};
 use super::servers::{self, Servers};
-use super::setting::{DefaultValue, Flag, Row, Scope, Setting, ValueKind};
+use super::setting::{DefaultValue, Row, Scope, Setting};
 use super::{Listen, LogFormat, OnExit};
 use recipes::election::Priority;
 use recipes::{ForeignClient, MemberId};
@@ -21,11 +20,17 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Declares a static [`Setting`] for each row, and [`ALL`]. rustfmt does not format the rows.
+/// Declares a static [`Setting`] for each row, and [`ALL`]. A row's comment is the help of its flag. rustfmt does not format
+/// the rows.
 macro_rules! table {
-    ($($name:ident: $type:ty = $parser:expr => { $($field:ident: $value:expr),* $(,)? };)*) => {
-        $(pub static $name: Setting<$type> = Setting {
-            row: Row { $($field: $value,)* error: |values| values.get_optional(&$name).err(), ..Row::DEFAULTS },
+    ($(#[doc = $help:literal] $name:ident: $type:ty = $parser:expr => { $($field:ident: $value:expr),* $(,)? };)*) => {
+        $(#[doc = $help] pub static $name: Setting<$type> = Setting {
+            row: Row {
+                $($field: $value,)*
+                help: $help.trim_ascii_start(),
+                error: |values| values.get_optional(&$name).err(),
+                ..Row::DEFAULTS
+            },
             parser: $parser,
         };)*
 
@@ -34,240 +39,229 @@ macro_rules! table {
     };
 }
 
-const fn flag(name: &'static str, value: &'static str) -> Option<Flag> {
-    Some(Flag { name, short: None, value })
-}
-
-/// Declares a flag that also has a short form of one letter.
-const fn lettered(letter: char, name: &'static str, value: &'static str) -> Option<Flag> {
-    Some(Flag { name, short: Some(letter), value })
-}
-
 table! {
+    /// ZooKeeper's servers, host:port,host:port/chroot
     SERVERS: Servers = servers::parse => {
-        key: "zookeeper.servers", flag: lettered('z', "zookeeper", "SERVERS"), variable: Some("BELLWETHER_ZOOKEEPER"),
+        key: "zookeeper.servers", flag: "zookeeper", letter: Some('z'), placeholder: "SERVERS", variable: "BELLWETHER_ZOOKEEPER",
         default: DefaultValue::Text("127.0.0.1:2181"), scope: Scope::Zookeeper,
-        help: "ZooKeeper's servers, host:port,host:port/chroot",
     };
 
+    /// Speak TLS, with servers whose certificates a CA in this PEM file has signed
     TLS_CA: PathBuf = file => {
-        key: "zookeeper.tls.ca", flag: flag("tls-ca", "FILE"), variable: Some("BELLWETHER_TLS_CA"),
-        scope: Scope::Zookeeper, may_be_secret: true,
-        help: "Speak TLS, with servers whose certificates a CA in this PEM file has signed",
-    };
-
-    TLS_CERT: PathBuf = file => {
-        key: "zookeeper.tls.cert", flag: flag("tls-cert", "FILE"), variable: Some("BELLWETHER_TLS_CERT"),
-        scope: Scope::Zookeeper, may_be_secret: true,
-        help: "This member's certificate, in PEM, for servers that ask for one",
-    };
-
-    TLS_KEY: PathBuf = file => {
-        key: "zookeeper.tls.key", flag: flag("tls-key", "FILE"), variable: Some("BELLWETHER_TLS_KEY"),
-        scope: Scope::Zookeeper, may_be_secret: true,
-        help: "The private key to that certificate, in PEM",
-    };
-
-    AUTH: Scheme = Scheme::parse => {
-        key: "zookeeper.auth", flag: flag("auth", "SCHEME"), variable: Some("BELLWETHER_AUTH"),
-        scope: Scope::Zookeeper, may_be_secret: true, unset_by: Some(""),
-        help: "How to log in: digest or sasl (DIGEST-MD5) with user and password, or kerberos",
-    };
-
-    CREDENTIALS_FILE: PathBuf = file => {
-        key: "zookeeper.credentials_file", flag: flag("credentials-file", "FILE"), variable: Some("BELLWETHER_CREDENTIALS_FILE"),
-        scope: Scope::Zookeeper, may_be_secret: true,
-        help: "A file with the line user:password, instead of BELLWETHER_CREDENTIALS in the environment",
-    };
-
-    KERBEROS_PRINCIPAL: String = principal => {
-        key: "zookeeper.kerberos.principal", flag: flag("kerberos-principal", "PRINCIPAL"), variable: Some("BELLWETHER_KERBEROS_PRINCIPAL"),
-        scope: Scope::Zookeeper, unset_by: Some(""),
-        help: "This member's principal, app@EXAMPLE.ORG; without it, that of the default credential cache",
-    };
-
-    KERBEROS_KEYTAB: PathBuf = file => {
-        key: "zookeeper.kerberos.keytab", flag: flag("kerberos-keytab", "FILE"), variable: Some("BELLWETHER_KERBEROS_KEYTAB"),
+        key: "zookeeper.tls.ca", flag: "tls-ca", placeholder: "FILE", variable: "BELLWETHER_TLS_CA",
         scope: Scope::Zookeeper,
-        help: "The file with the principal's key; without it, the default credential cache is used",
     };
 
-    KERBEROS_SERVICE: String = service => {
-        key: "zookeeper.kerberos.service", flag: flag("kerberos-service", "NAME"), variable: Some("BELLWETHER_KERBEROS_SERVICE"),
+    /// This member's certificate, in PEM, for servers that ask for one
+    TLS_CERT: PathBuf = file => {
+        key: "zookeeper.tls.cert", flag: "tls-cert", placeholder: "FILE", variable: "BELLWETHER_TLS_CERT",
+        scope: Scope::Zookeeper,
+    };
+
+    /// The private key to that certificate, in PEM
+    TLS_KEY: PathBuf = file => {
+        key: "zookeeper.tls.key", flag: "tls-key", placeholder: "FILE", variable: "BELLWETHER_TLS_KEY",
+        scope: Scope::Zookeeper,
+    };
+
+    /// How to log in: digest or sasl (DIGEST-MD5) with user and password, or kerberos
+    AUTH: Scheme = security::scheme => {
+        key: "zookeeper.auth", flag: "auth", placeholder: "SCHEME", variable: "BELLWETHER_AUTH",
+        scope: Scope::Zookeeper,
+    };
+
+    /// A file with the line user:password, instead of BELLWETHER_CREDENTIALS in the environment
+    CREDENTIALS_FILE: PathBuf = file => {
+        key: "zookeeper.credentials_file", flag: "credentials-file", placeholder: "FILE", variable: "BELLWETHER_CREDENTIALS_FILE",
+        scope: Scope::Zookeeper,
+    };
+
+    /// This member's principal, app@EXAMPLE.ORG; without it, that of the default credential cache
+    KERBEROS_PRINCIPAL: String = kerberos_name => {
+        key: "zookeeper.kerberos.principal", flag: "kerberos-principal", placeholder: "PRINCIPAL", variable: "BELLWETHER_KERBEROS_PRINCIPAL",
+        scope: Scope::Zookeeper,
+    };
+
+    /// The file with the principal's key; without it, the default credential cache is used
+    KERBEROS_KEYTAB: PathBuf = file => {
+        key: "zookeeper.kerberos.keytab", flag: "kerberos-keytab", placeholder: "FILE", variable: "BELLWETHER_KERBEROS_KEYTAB",
+        scope: Scope::Zookeeper,
+    };
+
+    /// The first part of the servers' principals, NAME/host
+    KERBEROS_SERVICE: String = kerberos_name => {
+        key: "zookeeper.kerberos.service", flag: "kerberos-service", placeholder: "NAME", variable: "BELLWETHER_KERBEROS_SERVICE",
         default: DefaultValue::Text("zookeeper"), scope: Scope::Zookeeper,
-        help: "The first part of the servers' principals, NAME/host",
     };
 
-    ACL: AclPolicy = AclPolicy::parse => {
-        key: "zookeeper.acl", flag: flag("acl", "ACL"), variable: Some("BELLWETHER_ACL"),
-        default: DefaultValue::Derived("creator-readable with an identity, else open"), scope: Scope::Lease, unset_by: Some(""),
-        help: "Who may touch what members create: open, creator or creator-readable; an identity is one of --auth or --tls-cert",
+    /// The access to what members create: open, creator or creator-readable; an identity is one of --auth or --tls-cert
+    ACL: AclPolicy = one_of => {
+        key: "zookeeper.acl", flag: "acl", placeholder: "ACL", variable: "BELLWETHER_ACL",
+        default: DefaultValue::Derived("creator-readable with an identity, else open"), scope: Scope::Lease,
     };
 
+    /// The session timeout to ask for: 500ms, 10s, 2m
     SESSION_TIMEOUT: Duration = duration => {
-        key: "zookeeper.session_timeout", flag: flag("session-timeout", "DURATION"), variable: Some("BELLWETHER_SESSION_TIMEOUT"),
+        key: "zookeeper.session_timeout", flag: "session-timeout", placeholder: "DURATION", variable: "BELLWETHER_SESSION_TIMEOUT",
         default: DefaultValue::Text("10s"), scope: Scope::Lease,
-        help: "The session timeout to ask for: 500ms, 10s, 2m",
     };
 
+    /// Keep the session in this file, best in memory, so that a restart need not look like a crash
     SESSION_FILE: PathBuf = file => {
-        key: "zookeeper.session_file", flag: flag("session-file", "FILE"), variable: Some("BELLWETHER_SESSION_FILE"),
-        help: "Keep the session in this file, best in memory, so that a restart need not look like a crash",
+        key: "zookeeper.session_file", flag: "session-file", placeholder: "FILE", variable: "BELLWETHER_SESSION_FILE",
     };
 
+    /// The largest tickTime among the servers, for the lease's margin
     TICK_TIME: Duration = duration => {
-        key: "zookeeper.tick_time", flag: flag("tick-time", "DURATION"), variable: Some("BELLWETHER_TICK_TIME"),
+        key: "zookeeper.tick_time", flag: "tick-time", placeholder: "DURATION", variable: "BELLWETHER_TICK_TIME",
         default: DefaultValue::Text("2s"), scope: Scope::Lease,
-        help: "The largest tickTime among the servers, for the lease's margin",
     };
 
+    /// The longest time between two heartbeats
     HEARTBEAT: Duration = duration => {
-        key: "lease.heartbeat", flag: flag("heartbeat", "DURATION"), variable: Some("BELLWETHER_HEARTBEAT"),
+        key: "lease.heartbeat", flag: "heartbeat", placeholder: "DURATION", variable: "BELLWETHER_HEARTBEAT",
         default: DefaultValue::Derived("a tenth of zookeeper.session_timeout"), scope: Scope::Lease,
-        help: "The longest time between two heartbeats",
     };
 
+    /// The group's path in ZooKeeper
     PATH: String = servers::parse_election => {
-        key: "election.path", flag: lettered('e', "election", "PATH"), variable: Some("BELLWETHER_ELECTION"),
+        key: "election.path", flag: "election", letter: Some('e'), placeholder: "PATH", variable: "BELLWETHER_ELECTION",
         default: DefaultValue::Text("/election"), scope: Scope::Election,
-        help: "The group's path in ZooKeeper",
     };
 
+    /// The start of the members' znodes' names
     PREFIX: String = servers::parse_prefix => {
-        key: "election.prefix", flag: flag("prefix", "PREFIX"), variable: Some("BELLWETHER_PREFIX"),
+        key: "election.prefix", flag: "prefix", placeholder: "PREFIX", variable: "BELLWETHER_PREFIX",
         default: DefaultValue::Text("leader_"), scope: Scope::Election,
-        help: "The start of the members' znodes' names",
     };
 
+    /// Stand in the queue of another client's election: curator-latch, curator-selector, kazoo or zookeeper-recipe
     COMPATIBLE_WITH: ForeignClient = foreign_client => {
-        key: "election.compatible_with", flag: flag("compatible-with", "CLIENT"), variable: Some("BELLWETHER_COMPATIBLE_WITH"),
-        default: DefaultValue::Text("none"), scope: Scope::Election, unset_by: Some("none"),
-        help: "Stand in the queue of another client's election: curator-latch, curator-selector, kazoo or zookeeper-recipe",
+        key: "election.compatible_with", flag: "compatible-with", placeholder: "CLIENT", variable: "BELLWETHER_COMPATIBLE_WITH",
+        default: DefaultValue::Text("none"), scope: Scope::Election,
     };
 
+    /// How much this member is preferred as the leader; 0: only where no other is ready
     PRIORITY: Priority = priority => {
-        key: "election.priority", flag: flag("priority", "0-100"), variable: Some("BELLWETHER_PRIORITY"),
-        kind: ValueKind::Number, default: DefaultValue::Text("50"), changes_without_restart: true,
-        help: "How much this member is preferred as the leader; 0: only where no other is ready",
+        key: "election.priority", flag: "priority", placeholder: "0-100", variable: "BELLWETHER_PRIORITY",
+        default: DefaultValue::Text("50"), changes_without_restart: true,
     };
 
+    /// The time for which this member, if it leads, sees one of higher priority before it hands over to it, or never
     PREEMPT_AFTER: Duration = duration_or_never => {
-        key: "election.preempt_after", flag: flag("preempt-after", "DURATION"), variable: Some("BELLWETHER_PREEMPT_AFTER"),
-        default: DefaultValue::Text("never"), unset_by: Some("never"),
-        help: "For how long this member, if it leads, sees one of higher priority before it hands over to it, or never",
+        key: "election.preempt_after", flag: "preempt-after", placeholder: "DURATION", variable: "BELLWETHER_PREEMPT_AFTER",
+        default: DefaultValue::Text("never"),
     };
 
-    RECIPES_ROOT: String = servers::parse_root => {
-        key: "recipes.root", flag: flag("recipes-root", "PATH"), variable: Some("BELLWETHER_RECIPES_ROOT"),
-        default: DefaultValue::Text("/"), scope: Scope::Lease, unset_by: Some(""),
-        help: "The path in ZooKeeper with locks, barriers and config below it, for any application; empty switches them off",
+    /// The path in ZooKeeper with locks, barriers and config below it, for any application; empty switches them off
+    RECIPES_ROOT: Option<String> = servers::parse_root => {
+        key: "recipes.root", flag: "recipes-root", placeholder: "PATH", variable: "BELLWETHER_RECIPES_ROOT",
+        default: DefaultValue::Text("/"), scope: Scope::Lease,
     };
 
+    /// This member's name, which no other member of the election may have
     ID: MemberId = member_id => {
-        key: "member.id", flag: lettered('i', "id", "NAME"), variable: Some("BELLWETHER_ID"),
+        key: "member.id", flag: "id", letter: Some('i'), placeholder: "NAME", variable: "BELLWETHER_ID",
         default: DefaultValue::Derived("$POD_NAME, else the host's name"), scope: Scope::Lease,
-        help: "This member's name, which no other member of the election may have",
     };
 
+    /// The address of the application, published to the others
     ADDRESS: String = text => {
-        key: "member.address", flag: lettered('a', "address", "ADDRESS"), variable: Some("BELLWETHER_ADDRESS"),
-        changes_without_restart: true, unset_by: Some(""),
-        help: "Where the application can be reached; told to the others",
+        key: "member.address", flag: "address", letter: Some('a'), placeholder: "ADDRESS", variable: "BELLWETHER_ADDRESS",
+        changes_without_restart: true,
     };
 
+    /// Metadata published to the others; may be given again, and the variable is KEY=VALUE,KEY=VALUE
     LABELS: BTreeMap<String, String> = labels => {
-        key: "member.labels", flag: lettered('l', "label", "KEY=VALUE"), variable: Some("BELLWETHER_LABELS"),
-        kind: ValueKind::Labels, changes_without_restart: true, show: shown_labels,
-        help: "Metadata told to the others; may be given again, and the variable is KEY=VALUE,KEY=VALUE",
+        key: "member.labels", flag: "label", letter: Some('l'), placeholder: "KEY=VALUE", variable: "BELLWETHER_LABELS",
+        changes_without_restart: true,
     };
 
+    /// The address of the application's API
     LISTEN: Listen = listen_at => {
-        key: "http.listen", flag: flag("listen", "IP:PORT|unix:PATH"), variable: Some("BELLWETHER_LISTEN"),
+        key: "http.listen", flag: "listen", placeholder: "IP:PORT|unix:PATH", variable: "BELLWETHER_LISTEN",
         default: DefaultValue::Text("127.0.0.1:4040"),
-        help: "Where to serve the application's API",
     };
 
+    /// How many MiB all requests, answers and watched values may take at a time
     BUFFERS: u32 = number::<4, 4096> => {
-        key: "http.buffers_mib", flag: flag("buffers-mib", "NUMBER"), variable: Some("BELLWETHER_BUFFERS_MIB"),
-        kind: ValueKind::Number, default: DefaultValue::Text("12"),
-        help: "How many MiB all requests, answers and watched values may take at a time",
+        key: "http.buffers_mib", flag: "buffers-mib", placeholder: "NUMBER", variable: "BELLWETHER_BUFFERS_MIB",
+        default: DefaultValue::Text("12"),
     };
 
+    /// The permissions of the Unix socket of --listen, as chmod has it
     SOCKET_MODE: u32 = mode => {
-        key: "http.socket_mode", flag: flag("socket-mode", "MODE"), variable: Some("BELLWETHER_SOCKET_MODE"),
-        default: DefaultValue::Derived("0666"),
-        help: "Who may connect to the Unix socket of --listen, as chmod has it",
+        key: "http.socket_mode", flag: "socket-mode", placeholder: "MODE", variable: "BELLWETHER_SOCKET_MODE",
+        default: DefaultValue::Text("0666"),
     };
 
-    SOCKET_GROUP: String = group => {
-        key: "http.socket_group", flag: flag("socket-group", "GROUP"), variable: Some("BELLWETHER_SOCKET_GROUP"),
-        help: "The group of that socket: a name of /etc/group, or a number",
+    /// The group of that socket: a name of /etc/group, or a number
+    SOCKET_GROUP: u32 = group => {
+        key: "http.socket_group", flag: "socket-group", placeholder: "GROUP", variable: "BELLWETHER_SOCKET_GROUP",
     };
 
-    PROBE_LISTEN: SocketAddr = probe_address => {
-        key: "http.probe_listen", flag: flag("probe-listen", "IP:PORT"), variable: Some("BELLWETHER_PROBE_LISTEN"),
-        unset_by: Some(""),
-        help: "Where to serve probes, read-only, for a kubelet or a load balancer",
+    /// The address of probes, read-only, for a kubelet or a load balancer
+    PROBE_LISTEN: SocketAddr = socket_address => {
+        key: "http.probe_listen", flag: "probe-listen", placeholder: "IP:PORT", variable: "BELLWETHER_PROBE_LISTEN",
     };
 
+    /// A file with the command token, which a command has to show as Authorization: Bearer
     TOKEN_FILE: PathBuf = file => {
-        key: "http.token_file", flag: flag("token-file", "FILE"), variable: Some("BELLWETHER_TOKEN_FILE"),
-        may_be_secret: true,
-        help: "A file with the command token, which a command has to show as Authorization: Bearer",
+        key: "http.token_file", flag: "token-file", placeholder: "FILE", variable: "BELLWETHER_TOKEN_FILE",
     };
 
+    /// Take part only while the application is healthy: the URL to GET, or a command that begins with its absolute path
     HEALTH_CHECK: Check = Check::parse => {
-        key: "health.check", flag: flag("app-health", "URL|COMMAND"), variable: Some("BELLWETHER_APP_HEALTH"),
-        show: health::shown, unset_by: Some(""),
-        help: "Take part only while the application is healthy: the URL to GET, or a command that begins with its absolute path",
+        key: "health.check", flag: "app-health", placeholder: "URL|COMMAND", variable: "BELLWETHER_APP_HEALTH",
+        show: health::shown,
     };
 
+    /// How long to wait between two checks
     HEALTH_INTERVAL: Duration = duration => {
-        key: "health.interval", flag: flag("app-health-interval", "DURATION"), variable: Some("BELLWETHER_APP_HEALTH_INTERVAL"),
+        key: "health.interval", flag: "app-health-interval", placeholder: "DURATION", variable: "BELLWETHER_APP_HEALTH_INTERVAL",
         default: DefaultValue::Text("5s"),
-        help: "How long to wait between two checks",
     };
 
+    /// How long a check may take
     HEALTH_TIMEOUT: Duration = duration => {
-        key: "health.timeout", flag: flag("app-health-timeout", "DURATION"), variable: Some("BELLWETHER_APP_HEALTH_TIMEOUT"),
+        key: "health.timeout", flag: "app-health-timeout", placeholder: "DURATION", variable: "BELLWETHER_APP_HEALTH_TIMEOUT",
         default: DefaultValue::Text("2s"),
-        help: "How long a check may take",
     };
 
+    /// How many failures in a row make the application unhealthy
     HEALTH_FAILURES: u32 = number::<1, 1000> => {
-        key: "health.failures", flag: flag("app-health-failures", "NUMBER"), variable: Some("BELLWETHER_APP_HEALTH_FAILURES"),
-        kind: ValueKind::Number, default: DefaultValue::Text("3"),
-        help: "How many failures in a row make the application unhealthy",
+        key: "health.failures", flag: "app-health-failures", placeholder: "NUMBER", variable: "BELLWETHER_APP_HEALTH_FAILURES",
+        default: DefaultValue::Text("3"),
     };
 
+    /// From SIGTERM to SIGKILL, when the program has to end
     KILL_AFTER: Duration = duration => {
-        key: "exec.kill_after", flag: flag("kill-after", "DURATION"), variable: Some("BELLWETHER_KILL_AFTER"),
+        key: "exec.kill_after", flag: "kill-after", placeholder: "DURATION", variable: "BELLWETHER_KILL_AFTER",
         default: DefaultValue::Text("2s"), scope: Scope::Exec,
-        help: "From SIGTERM to SIGKILL, when the program has to end",
     };
 
+    /// How long the program may be stopped, as by Ctrl-Z, until it is killed
     STOPPED_FOR: Duration = duration => {
-        key: "exec.stopped_for", flag: flag("stopped-for", "DURATION"), variable: Some("BELLWETHER_STOPPED_FOR"),
+        key: "exec.stopped_for", flag: "stopped-for", placeholder: "DURATION", variable: "BELLWETHER_STOPPED_FOR",
         default: DefaultValue::Text("1m"), scope: Scope::Exec,
-        help: "How long the program may be stopped, as by Ctrl-Z, until it is killed",
     };
 
-    ON_EXIT: OnExit = on_exit => {
-        key: "exec.on_exit", flag: flag("on-exit", "WHAT"), variable: Some("BELLWETHER_ON_EXIT"),
+    /// How to go on when the program has ended: leave (hand over, and exit with its code), stay (lead on without it) or restart
+    ON_EXIT: OnExit = one_of => {
+        key: "exec.on_exit", flag: "on-exit", placeholder: "WHAT", variable: "BELLWETHER_ON_EXIT",
         default: DefaultValue::Text("leave"), scope: Scope::Exec,
-        help: "What to do when the program has ended: leave (hand over, and exit with its code), stay (lead on without it) or restart",
     };
 
-    LOG_FORMAT: LogFormat = log_format => {
-        key: "log.format", flag: flag("log-format", "FORMAT"), variable: Some("BELLWETHER_LOG_FORMAT"),
+    /// How to write the log, to stderr: text or json
+    LOG_FORMAT: LogFormat = one_of => {
+        key: "log.format", flag: "log-format", placeholder: "FORMAT", variable: "BELLWETHER_LOG_FORMAT",
         default: DefaultValue::Text("text"),
-        help: "How to write the log, to stderr: text or json; its level is RUST_LOG or log.level",
     };
 
+    /// How much to log: error, warn, info, debug or trace, also for a part: info,bellwether=debug
     LOG_LEVEL: String = log_level => {
-        key: "log.level", variable: Some("RUST_LOG"),
+        key: "log.level", flag: "log-level", placeholder: "LEVEL", variable: "RUST_LOG",
         default: DefaultValue::Text("info"), changes_without_restart: true,
-        help: "How much to log: error, warn, info, debug or trace, also for a part: info,bellwether=debug",
     };
 }
 
@@ -280,8 +274,7 @@ mod tests {
     fn no_key_flag_or_variable_is_there_twice() {
         let mut seen = BTreeSet::new();
         for row in ALL {
-            let flag = row.flag.as_ref().map(|flag| flag.name);
-            for name in [Some(row.key), flag, row.variable].into_iter().flatten() {
+            for name in [row.key, row.flag, row.variable] {
                 assert!(seen.insert(name), "{name}");
             }
             assert!(row.key.contains('.'), "{} is in no table of the file", row.key);

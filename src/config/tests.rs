@@ -4,15 +4,14 @@ use super::security::AclPolicy;
 use super::*;
 use recipes::ForeignClient;
 
-fn config(flags: &[(&'static str, &str)]) -> Result<Config, ConfigError> {
-    Config::new(&Values::given(flags)).map_err(|ConfigErrors(mut errors)| {
-        assert_eq!(errors.len(), 1, "{errors:?}");
-        errors.remove(0)
+fn config(flags: &[(&'static str, &str)]) -> Result<Config, String> {
+    Config::new(&Values::given(flags)).inspect_err(|error| {
+        assert_eq!(error.lines().count(), 1, "{error}");
     })
 }
 
 fn error(flags: &[(&'static str, &str)]) -> String {
-    config(flags).expect_err("this is no configuration").to_string()
+    config(flags).expect_err("this is no configuration")
 }
 
 #[test]
@@ -76,12 +75,12 @@ fn an_error_begins_with_its_key_and_says_what_to_write_instead() {
         ("exec.kill_after", "soon"),
     ] {
         let error = config(&[(key, wrong)]).unwrap_err();
-        let has_remedy = error.remedy.is_some() || error.problem.starts_with("must ");
+        let has_remedy = error.contains(": ") || error.contains(" must ");
         assert!(has_remedy, "{wrong:?}: what to write instead: {error}");
-        assert!(error.to_string().starts_with(key), "{wrong:?}: {error}");
+        assert!(error.starts_with(key), "{wrong:?}: {error}");
     }
     assert!(error(&[("member.address", &"x".repeat(600))]).contains("1024"));
-    assert!(error(&[("member.labels", r#"{"":"x"}"#)]).contains("without a key"));
+    assert!(error(&[("member.labels", "=x")]).contains("is not a label"));
 }
 
 #[test]
@@ -101,8 +100,8 @@ fn what_another_clients_election_cannot_have_is_refused() {
     );
     assert_eq!(
         error(&among(&[("recipes.root", "/election/shared")])),
-        "recipes.root = \"/election/shared\" is in election.path = \"/election\", where Curator's LeaderLatch takes all \
-         that stands there for contenders: give it a path elsewhere, or switch recipes off with \"\""
+        "recipes.root = \"/election/shared\" is in election.path = \"/election\", where Curator's LeaderLatch takes \
+         every znode for a contender: give it a path elsewhere, or switch recipes off with \"\""
     );
     assert_eq!(
         error(&among(&[("election.priority", "90")])),
@@ -123,9 +122,12 @@ fn an_error_quotes_a_health_check_unless_it_may_contain_a_secret() {
 
 #[test]
 fn an_error_does_not_quote_a_value_that_may_be_secret() {
-    for row in table::ALL.iter().filter(|row| row.may_be_secret) {
-        if let Err(error) = config(&[(row.key, "app:hush")]) {
-            assert!(!error.to_string().contains("hush"), "{error}");
+    let files = ["tls.ca", "tls.cert", "tls.key", "credentials_file"];
+    let keys = files.map(|file| format!("zookeeper.{file}"));
+    for row in table::ALL {
+        if row.key == "zookeeper.auth" || keys.contains(&row.key.to_owned()) {
+            let error = config(&[(row.key, "app:hush")]).err().unwrap_or_default();
+            assert!(!error.contains("hush"), "{error}");
         }
     }
 }
@@ -135,11 +137,11 @@ fn a_command_is_run_only_where_there_is_time_to_end_it() {
     let with_command = |kill_after: &str, session_timeout: &str| {
         let flags =
             [("exec.kill_after", kill_after), ("zookeeper.session_timeout", session_timeout)];
-        config(&flags)?.with_command()
+        Ok::<_, String>(config(&flags)?.with_command()?)
     };
     assert_eq!(with_command("2s", "10s").unwrap().reserve, Duration::from_millis(2500));
     assert!(with_command("5389ms", "10s").is_ok());
-    let error = with_command("5390ms", "10s").expect_err("6.89 s - 1 s - 0.5 s").to_string();
+    let error = with_command("5390ms", "10s").expect_err("6.89 s - 1 s - 0.5 s");
     let keys = ["exec.kill_after", "session_timeout", "tick_time", "lease.heartbeat", "than 5.39s"];
     assert!(keys.iter().all(|key| error.contains(key)), "{error}");
     let checked = config(&[("health.check", "/app/check")]).unwrap();

@@ -1,10 +1,9 @@
 //! Checks the files in the settings of hooks: the secret that signs messages, and the files that hooks write.
 
-use super::{HookAction, HookConfig, Webhook};
-use crate::config::SyncedFileConfig;
+use super::{HookAction, Webhook};
+use crate::config::Config;
 use crate::config::error::ConfigError;
-use crate::config::files::parse_token;
-use crate::files::{self, Size};
+use crate::config::files::one_line;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use std::collections::BTreeSet;
@@ -16,28 +15,28 @@ use std::path::Path;
 ///
 /// # Errors
 /// A sentence that names the table, the file, the problem and the remedy.
-pub fn check_files(hooks: &[HookConfig], synced: &[SyncedFileConfig]) -> Result<(), ConfigError> {
-    let mut written = BTreeSet::new();
-    let mut check_written = |key: String, file: &Path| {
-        check_file_type(file).map_err(|flaw| flaw.in_file(&key, file))?;
-        if written.insert(file.to_owned()) {
-            return Ok(());
-        }
-        let flaw = ConfigError::without_key("is the file of another hook or value already");
-        Err(flaw.remedy("give each its own").in_file(&key, file))
-    };
-    for (n, hook) in hooks.iter().enumerate() {
-        match &hook.action {
+pub fn check_files(config: &Config) -> Result<(), ConfigError> {
+    let mut to_write = vec![];
+    for (table, action) in config.actions() {
+        match action {
             HookAction::Post(Webhook { secret_file: Some(file), .. }) => {
                 read_secret(file)
-                    .map_err(|flaw| flaw.in_file(format!("hook[{n}].secret_file"), file))?;
+                    .map_err(|flaw| flaw.in_file(&format!("{table}.secret_file"), file))?;
             }
-            HookAction::Keep { file, .. } => check_written(format!("hook[{n}].file"), file)?,
+            HookAction::Keep { file, .. } => to_write.push((format!("{table}.file"), file)),
             _ => {}
         }
     }
-    for (n, synced_file) in synced.iter().enumerate() {
-        check_written(format!("config[{n}].file"), &synced_file.file)?;
+    for (n, synced_file) in config.synced_files.iter().enumerate() {
+        to_write.push((format!("config[{n}].file"), &synced_file.file));
+    }
+    let mut seen = BTreeSet::new();
+    for (key, file) in to_write {
+        check_file_type(file).map_err(|flaw| flaw.in_file(&key, file))?;
+        if !seen.insert(file) {
+            let flaw = ConfigError::without_key("is the file of another hook or value already");
+            return Err(flaw.remedy("give each its own").in_file(&key, file));
+        }
     }
     Ok(())
 }
@@ -79,20 +78,12 @@ fn check_file_type(file: &Path) -> Result<(), ConfigError> {
 }
 
 fn read_secret(file: &Path) -> Result<Vec<u8>, ConfigError> {
-    files::read(file, Size::Line)
-        .map_err(|why| {
-            ConfigError::without_key(why).remedy("name a file with one line, the secret")
-        })
-        .and_then(|text| secret_in(&text))
+    secret_in(one_line(file)?)
 }
 
-/// Parses a secret: Base64 after `whsec_`, or visible ASCII characters.
-fn secret_in(text: &[u8]) -> Result<Vec<u8>, ConfigError> {
-    let Some(written) = parse_token(text) else {
-        return Err(ConfigError::without_key("holds no secret")
-            .remedy("write one line of visible ASCII characters, such as whsec_..."));
-    };
-    let Some(encoded) = written.strip_prefix(b"whsec_") else { return Ok(written.to_vec()) };
+/// Parses a secret: Base64 after `whsec_`, or any other text.
+fn secret_in(text: Vec<u8>) -> Result<Vec<u8>, ConfigError> {
+    let Some(encoded) = text.strip_prefix(b"whsec_") else { return Ok(text) };
     let secret = BASE64_STANDARD.decode(encoded).ok().filter(|secret| !secret.is_empty());
     let remedy = "write whsec_ and the secret in Base64, or a secret without whsec_";
     secret.ok_or_else(|| {
@@ -106,10 +97,15 @@ mod tests {
 
     #[test]
     fn a_secret_is_base64_behind_its_prefix_or_as_it_stands() {
-        assert_eq!(secret_in(b"whsec_c2VjcmV0\n").unwrap(), b"secret");
-        assert_eq!(secret_in(b" plain ").unwrap(), b"plain");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let secret = |text: &str| {
+            fs::write(file.path(), text).unwrap();
+            read_secret(file.path())
+        };
+        assert_eq!(secret("whsec_c2VjcmV0\n").unwrap(), b"secret");
+        assert_eq!(secret(" plain ").unwrap(), b"plain");
         for wrong in ["", " \n", "whsec_", "hunter 2", "whsec_hunter2!", "hunter\n2"] {
-            let error = secret_in(wrong.as_bytes()).unwrap_err().to_string();
+            let error = secret(wrong).unwrap_err().to_string();
             assert!(!error.contains("hunter"), "{error}");
         }
     }

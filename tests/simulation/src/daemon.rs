@@ -6,7 +6,7 @@ use axum::extract::Request;
 use axum::http::Method;
 use bellwether::byte_budget::ByteBudget;
 use bellwether::clock::Clock;
-use bellwether::config::{Config, Given, Origin, Sources, Values};
+use bellwether::config::{Config, Origin, PodEnvironment, Values};
 use bellwether::http::{self, Authorization, ConnectionLimits};
 use bellwether::notify::{self, HooksHandle};
 use bellwether::status::{self, Snapshot, StatusHandle};
@@ -282,10 +282,10 @@ fn resume_state(config: &Config, clock: Clock) -> ResumeState {
 
 impl DaemonSettings {
     fn config(&self) -> Config {
-        let mut sources = Sources::default();
+        let mut values = Values::new(PodEnvironment::default());
         let millis = |span: Duration| format!("{}ms", span.as_millis());
         let mut give = |key: &'static str, text: String| {
-            sources.given.insert(key, Given { text, origin: Origin::Flag("simulation") });
+            values.set(key, text, Origin::Flag("simulation"));
         };
         give("zookeeper.servers", self.hosts.clone());
         give("member.id", self.id.clone());
@@ -296,7 +296,6 @@ impl DaemonSettings {
         if let Some(file) = &self.session_file {
             give("zookeeper.session_file", file.display().to_string());
         }
-        let values = Values::new(sources).expect("nothing is given twice");
         Config::new(&values).unwrap_or_else(|error| panic!("the settings are right: {error}"))
     }
 }
