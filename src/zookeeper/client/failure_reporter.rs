@@ -1,15 +1,13 @@
-//! Finds out why connecting fails, in parallel with further attempts, and reports it.
+//! Reports why connecting fails, in the log and in `/status`.
 
-use super::diagnosis::diagnose;
+use super::connection::Failure;
 use super::session::SessionSettings;
-use crate::runtime;
 use recipes::Moment;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use tokio::task::JoinSet;
-use tracing::warn;
+use tracing::{debug, warn};
 
-/// Reports, in the log and in `/status`, why attempts to connect fail.
+/// Reports why attempts to connect fail.
 pub(super) struct FailureReporter<'a> {
     settings: &'a SessionSettings,
     /// The session's name in the log.
@@ -17,10 +15,8 @@ pub(super) struct FailureReporter<'a> {
     /// The text in front of the reason, such as "no session with ZooKeeper at zk-0:2181".
     what: String,
     logged: ReasonLog,
-    /// How the last cause was found; `None` until a cause is found.
-    cause_source: Option<CauseSource>,
-    /// The running diagnosis, at most one. It ends with the cause, or with the library's error (`Err`) if it finds no cause.
-    diagnosis: JoinSet<Result<String, String>>,
+    /// True once a cause was reported. From then on, the library's errors are not reported, because they say less.
+    is_explained: bool,
 }
 
 /// The reasons that were logged, so that the same one is not logged at each attempt.
@@ -32,85 +28,28 @@ struct ReasonLog {
     last_at: Moment,
 }
 
-/// How a cause was found.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum CauseSource {
-    /// By our own diagnosis, or by resolving the servers' names. If the next diagnosis finds nothing, the library's
-    /// error is reported instead.
-    Diagnosis,
-    /// By an answer of the servers, or from our own files and settings. From then on, the library's error is not
-    /// reported, because it says less.
-    Servers,
-}
-
 impl<'a> FailureReporter<'a> {
     pub(super) fn new(settings: &'a SessionSettings, name: String, what: String) -> Self {
         let logged = ReasonLog::begun(settings.clock.now());
-        Self { settings, name, what, logged, cause_source: None, diagnosis: JoinSet::new() }
+        Self { settings, name, what, logged, is_explained: false }
     }
 
-    /// Runs an attempt to connect, and meanwhile reports what a diagnosis finds. Attempts do not wait for a diagnosis.
-    pub(super) async fn with_reports<T>(&mut self, attempt: impl Future<Output = T>) -> T {
-        let mut attempt = std::pin::pin!(attempt);
-        loop {
-            tokio::select! {
-                biased;
-                done = &mut attempt => return done,
-                Some(found) = self.diagnosis.join_next() => {
-                    match found {
-                        Ok(Ok(cause)) => self.report_cause(&cause, CauseSource::Diagnosis),
-                        // The diagnosis found nothing. The library's error must not replace a cause from the servers.
-                        Ok(Err(why)) if self.cause_source != Some(CauseSource::Servers) => {
-                            self.report(&why);
-                        }
-                        // Such a cause is kept. Nor is there anything to report if the diagnosis has panicked.
-                        _ => {}
-                    }
-                }
-            }
+    /// Publishes why the last attempt failed, and logs it if it is new or if no reason was logged for long.
+    pub(super) fn report(&mut self, failure: Failure) {
+        let is_explained = matches!(failure, Failure::Explained(_));
+        let why = failure.reason();
+        if self.is_explained && !is_explained {
+            return debug!("{}: {why}", self.name);
         }
-    }
-
-    /// Starts a diagnosis, unless one is running. `why` is the library's error. Until a cause is known, this error is
-    /// published at once; it is logged only if the diagnosis finds no cause.
-    pub(super) fn investigate(&mut self, why: String) {
-        if self.cause_source.is_none() {
-            self.publish(&why);
-        }
-        if self.diagnosis.is_empty() {
-            let settings = self.settings.zookeeper.clone();
-            let presented = self.settings.credentials.last_presented();
-            let limit = settings.session_timeout / 4;
-            // The diagnosis computes and reads files, so it runs on another thread, where it does not delay the session.
-            self.diagnosis.spawn_blocking(move || {
-                let Ok(runtime) = runtime::build() else { return Err(why) };
-                runtime.block_on(diagnose(&settings, presented, limit)).ok_or(why)
-            });
-        }
-    }
-
-    /// Reports why the last attempt failed. [`CauseSource`] says which later reports may replace it.
-    pub(super) fn report_cause(&mut self, cause: &str, source: CauseSource) {
-        self.report(cause);
-        self.cause_source = Some(source);
-    }
-
-    /// Publishes the reason, and logs it if it is new or if no reason was logged for long.
-    fn report(&mut self, why: &str) {
-        let problem = self.publish(why);
-        if let Some(tries) = self.logged.due(why, self.settings.clock.now()) {
+        self.is_explained = is_explained;
+        let problem = format!("{}: {why}", self.what);
+        if let Some(tries) = self.logged.due(&why, self.settings.clock.now()) {
             warn!("{}: {problem}; {tries}", self.name);
         }
-    }
-
-    /// Publishes for `/status` that there is no connection, and why. Returns the sentence that was published.
-    fn publish(&self, why: &str) -> String {
-        let problem = format!("{}: {why}", self.what);
         self.settings.link.send_modify(|link| {
             link.connected = false;
-            link.problem = Some(problem.clone());
+            link.problem = Some(problem);
         });
-        problem
     }
 }
 
@@ -145,9 +84,7 @@ mod tests {
     use crate::config::Zookeeper;
     use crate::config::security::{AclPolicy, Security};
     use crate::status::ConnectionState;
-    use crate::zookeeper::client::{Credentials, PreviousEnd};
-    use tokio::io::AsyncWriteExt;
-    use tokio::net::TcpListener;
+    use crate::zookeeper::client::Credentials;
     use tokio::sync::watch;
 
     #[test]
@@ -164,19 +101,12 @@ mod tests {
         assert!(is_logged(&mut logged, "refused", 1300));
     }
 
-    #[tokio::test]
-    async fn words_of_the_library_do_not_replace_a_known_cause() {
-        // A diagnosis finds nothing wrong with this server.
-        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let hosts = server.local_addr().unwrap().to_string();
-        let serving = tokio::spawn(async move {
-            while let Ok((mut client, _)) = server.accept().await {
-                let _already_gone = client.write_all(b"Zookeeper version: 3.8.0\n").await;
-            }
-        });
+    #[test]
+    fn words_of_the_library_do_not_replace_a_known_cause() {
         let security =
             Security { tls: None, login: None, acl: AclPolicy::Open, is_open_by_choice: false };
-        let zookeeper = Zookeeper { hosts, session_timeout: Duration::from_secs(4), security };
+        let session_timeout = Duration::from_secs(4);
+        let zookeeper = Zookeeper { hosts: "zk-0:2181".into(), session_timeout, security };
         let (link, published) = watch::channel(ConnectionState::default());
         let settings = SessionSettings {
             credentials: Credentials::of(&zookeeper),
@@ -184,32 +114,20 @@ mod tests {
             clock: Clock::system(),
             link,
             purpose: "election",
-            previous_end: PreviousEnd::Ended,
+            delay: Duration::ZERO,
             file: None,
             former: None,
         };
         let problem = || published.borrow().problem.clone().unwrap_or_default();
         let mut reporter =
             FailureReporter::new(&settings, "election session".into(), "no session".into());
-        let investigate = async |reporter: &mut FailureReporter<'_>, why: &str| {
-            reporter.investigate(why.into());
-            while !reporter.diagnosis.is_empty() {
-                reporter.with_reports(tokio::time::sleep(Duration::from_millis(1))).await;
-            }
-        };
 
-        investigate(&mut reporter, "no available hosts").await;
+        reporter.report(Failure::Unexplained("no available hosts".into()));
         assert_eq!(problem(), "no session: no available hosts");
-        reporter.report_cause("a wrong password", CauseSource::Servers);
-        for vague in ["no available hosts", "the connection is lost"] {
-            investigate(&mut reporter, vague).await;
-            assert_eq!(problem(), "no session: a wrong password");
-        }
-
-        // A cause that a diagnosis finds is reported.
-        serving.abort();
-        assert!(serving.await.unwrap_err().is_cancelled());
-        investigate(&mut reporter, "no available hosts").await;
-        assert!(problem().contains("cannot be reached"), "{}", problem());
+        reporter.report(Failure::Explained("a wrong password".into()));
+        reporter.report(Failure::Unexplained("the connection is lost".into()));
+        assert_eq!(problem(), "no session: a wrong password");
+        reporter.report(Failure::Explained("zk-0:2181 cannot be reached".into()));
+        assert_eq!(problem(), "no session: zk-0:2181 cannot be reached");
     }
 }

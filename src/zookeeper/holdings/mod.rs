@@ -14,7 +14,7 @@ mod session;
 
 use self::reader::QueueReader;
 use self::session::HoldingsSession;
-use super::client::{Credentials, PreviousEnd, SessionSettings, UnclosedSession};
+use super::client::{Credentials, SessionSettings, UnclosedSession};
 use super::queue::Reports;
 use super::shared_config::{self, SharedConfig};
 use crate::cached::ChangeCounter;
@@ -375,9 +375,8 @@ impl HoldingsRunner {
             clock: self.clock,
             link: self.reports.link.clone(),
             purpose: "locks",
-            // `Ended` opens the session without a delay. A delay after a close is for the next head of an election, and
-            // after a deletion of our znode, the join itself waits.
-            previous_end: PreviousEnd::Ended,
+            // A delay after a close is for the next head of an election. After a deletion of our znode, the join itself waits.
+            delay: Duration::ZERO,
             file: None,
             former: None,
         };

@@ -5,8 +5,8 @@ mod problems;
 
 use self::event_log::{EventLog, LoggedEvent};
 use super::client::{
-    Credentials, PreviousEnd, SavedSession, SessionFile, SessionSettings, UnclosedSession,
-    close_limit, close_saved_session,
+    Credentials, DELAY_AFTER_CLOSE, SavedSession, SessionFile, SessionSettings, UnclosedSession,
+    close_limit, close_saved_session, rejoin_delay,
 };
 use super::election::ElectionSession;
 use super::queue::Reports;
@@ -330,12 +330,12 @@ impl Runner {
         if !actions.contains(&Action::OpenSession) {
             return;
         }
-        let previous_end = if !actions.contains(&Action::CloseSession) {
-            PreviousEnd::Ended
+        let delay = if !actions.contains(&Action::CloseSession) {
+            Duration::ZERO
         } else if self.ticket_was_lost {
-            PreviousEnd::ClosedAfterDeletion
+            rejoin_delay()
         } else {
-            PreviousEnd::Closed
+            DELAY_AFTER_CLOSE
         };
         let session = SessionSettings {
             zookeeper: self.settings.zookeeper.clone(),
@@ -343,7 +343,7 @@ impl Runner {
             clock: self.clock,
             link: self.reports.link.clone(),
             purpose: "election",
-            previous_end,
+            delay,
             file: self.resume.file.clone(),
             former: self.resume.former.take(),
         };
