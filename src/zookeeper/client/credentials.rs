@@ -37,7 +37,7 @@ pub struct Credentials {
     settings: Zookeeper,
     loaded: Mutex<LoadedFiles>,
     /// `None` if Kerberos is not configured.
-    tickets: Option<Tickets>,
+    tickets: Option<Arc<Tickets>>,
     /// The reason why the last Kerberos login could not begin; `None` if it has begun.
     login_failure: Mutex<Option<String>>,
     /// Kerberos logins of a command may take until this moment. `None` for a member: its logins have only the limit of each
@@ -68,19 +68,16 @@ pub(crate) struct Trust {
     pub(super) own_problem: Option<String>,
 }
 
-/// Checks the configured credentials at the start. Returns warnings for the operator.
+/// Checks the configured credentials at the start. Returns a warning for the operator if the own certificate is not valid now.
 ///
 /// # Errors
 /// A sentence that names the key and the file, the problem, and how to fix it.
-pub fn check(settings: &Settings) -> Result<Vec<String>, ConfigError> {
+pub fn check(settings: &Settings) -> Result<Option<String>, ConfigError> {
     let settings = &settings.zookeeper;
-    let presented = PresentedCredentials::read(settings)?;
-    let mut warnings: Vec<_> = kerberos::check(settings)?.into_iter().collect();
-    if let Some(trust) = presented.tls {
-        settings.hosts.split(',').try_for_each(|host| server_name(host).map(drop))?;
-        warnings.extend(trust.own_problem);
-    }
-    Ok(warnings)
+    kerberos::check(settings)?;
+    let Some(trust) = PresentedCredentials::read(settings)?.tls else { return Ok(None) };
+    settings.hosts.split(',').try_for_each(|host| server_name(host).map(drop))?;
+    Ok(trust.own_problem)
 }
 
 /// Returns the name that the certificate of the server at `host:port` must have.
@@ -161,7 +158,7 @@ impl Credentials {
     /// Returns when the Kerberos tickets end, or have ended; the epoch before the first tickets, and `None` if Kerberos
     /// is not configured.
     pub(crate) fn tickets_end_at(&self) -> Option<SystemTime> {
-        self.tickets.as_ref().map(Tickets::end_at)
+        Some(self.tickets.as_ref()?.end_at())
     }
 
     /// Describes to operators what is wrong with the Kerberos tickets; `None` if nothing is. The consequence for the member

@@ -3,19 +3,20 @@
 
 use crate::config::{ConfigError, Zookeeper};
 use ::zookeeper::Connector;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 pub(crate) enum Tickets {}
 
 pub(crate) enum BegunLogin {}
 
-/// In a build with Kerberos, this returns a warning about the keytab. Here there is nothing to check.
-pub(super) fn check(_settings: &Zookeeper) -> Result<Option<String>, ConfigError> {
-    Ok(None)
+/// In a build with Kerberos, this checks the keytab.
+pub(super) fn check(_settings: &Zookeeper) -> Result<(), ConfigError> {
+    Ok(())
 }
 
 impl Tickets {
-    pub(super) fn of(_settings: &Zookeeper) -> Option<Self> {
+    pub(super) fn of(_settings: &Zookeeper) -> Option<Arc<Self>> {
         None
     }
 
