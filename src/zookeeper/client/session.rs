@@ -208,9 +208,9 @@ impl SessionKeeper {
         *unclosed = Some(session.clone());
         let what = "the session of the process before is not resumed yet";
         let (opened, sent_at) = self.resume(&session, what).await?;
-        let record = former.record;
+        let record = former.record();
         let restart = SessionRestart {
-            down_for: self.settings.clock.now().since(former.noted_at),
+            down_for: self.settings.clock.now().since(former.noted_at()),
             restarts: former.restarts.saturating_add(1),
         };
         if let Some(file) = &self.settings.file {
