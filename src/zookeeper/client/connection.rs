@@ -258,41 +258,31 @@ pub(crate) async fn connect(
     session: Option<SessionInfo>,
     left_servers: &LeftServers,
 ) -> Result<OpenedConnection, Failure> {
-    let (result, opened) = oneshot::channel();
     let settings = settings.clone();
     let credentials = credentials.clone();
     let left_servers = left_servers.clone();
-    // The task goes on if the caller stops waiting, because a session that it opens must be closed.
-    tokio::spawn(async move {
-        open_and_await_end(&settings, &credentials, session, &left_servers, result).await;
+    // The task goes on if the caller stops waiting. Then its result is dropped, so that the library closes the session that the
+    // task has opened.
+    let opening = tokio::spawn(async move {
+        // The library's tasks end with this function, or with the `EndedConnection`.
+        let tasks = LibraryTasks::default();
+        let (connection, states, timeout) =
+            tasks.run(open(&settings, &credentials, session, &left_servers)).await?;
+        let (end, ended) = oneshot::channel();
+        tokio::spawn(report_end(states, connection.given_up.clone(), tasks, end));
+        Ok(OpenedConnection { connection, timeout, ended })
     });
     let died = Failure::Explained("the connection's task died, see the log".into());
-    opened.await.unwrap_or(Err(died))
+    opening.await.unwrap_or(Err(died))
 }
 
-/// Opens a connection, sends it to the caller of [`connect`], and reports its end.
-async fn open_and_await_end(
-    settings: &Zookeeper,
-    credentials: &Credentials,
-    session: Option<SessionInfo>,
-    left_servers: &LeftServers,
-    result: oneshot::Sender<Result<OpenedConnection, Failure>>,
+/// Waits for the end of a connection, and reports it.
+async fn report_end(
+    mut states: StateWatcher,
+    given_up: Arc<Notify>,
+    tasks: LibraryTasks,
+    end: oneshot::Sender<EndedConnection>,
 ) {
-    // The library's tasks end with this function, or with the `EndedConnection` that it sends.
-    let tasks = LibraryTasks::default();
-    let opened = tasks.run(open(settings, credentials, session, left_servers)).await;
-    let (connection, mut states, granted) = match opened {
-        Ok(opened) => opened,
-        Err(failure) => {
-            let _receiver_gone = result.send(Err(failure));
-            return;
-        }
-    };
-    let given_up = connection.given_up.clone();
-    let (end, ended) = oneshot::channel();
-    let opened = OpenedConnection { connection, timeout: granted, ended };
-    // If the caller stopped waiting, this drops the client, so the library closes the session, and its end is awaited below.
-    let _receiver_gone = result.send(Ok(opened)).is_err();
     let session_has_ended = tokio::select! {
         has_ended = async {
             loop {

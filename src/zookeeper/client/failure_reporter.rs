@@ -115,6 +115,7 @@ mod tests {
             link,
             purpose: "election",
             delay: Duration::ZERO,
+            connections: watch::Sender::new(None),
             file: None,
             former: None,
         };

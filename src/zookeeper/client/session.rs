@@ -45,6 +45,8 @@ pub(crate) struct SessionSettings {
     pub(crate) purpose: &'static str,
     /// The delay before the session is opened.
     pub(crate) delay: Duration,
+    /// Publishes the current connection: see [`SessionHandle`].
+    pub(crate) connections: watch::Sender<Option<Connection>>,
     /// The file in which the session is saved for the next process.
     pub(crate) file: Option<Arc<SessionFile>>,
     /// The session of the previous process, to be resumed instead of opening a new one.
@@ -60,8 +62,8 @@ pub(crate) struct SessionTask {
     task: JoinHandle<UnclosedSession>,
 }
 
-/// Gives access to the current connection of a session. Any number of users share a session, each with a clone of this
-/// handle. The channel has `None` while the session has no connection, and is closed when the session's task has ended.
+/// Gives access to the current connection of a session, or of sessions that follow one another. Any number of users share a
+/// session, each with a clone of this handle. The channel has `None` while there is no connection.
 #[derive(Clone)]
 pub(crate) struct SessionHandle(watch::Receiver<Option<Connection>>);
 
@@ -69,7 +71,6 @@ pub(crate) struct SessionHandle(watch::Receiver<Option<Connection>>);
 struct SessionKeeper {
     settings: SessionSettings,
     events: EventSender<SessionEvent>,
-    connection: watch::Sender<Option<Connection>>,
     left_servers: LeftServers,
 }
 
@@ -80,12 +81,12 @@ impl SessionTask {
         previous: UnclosedSession,
         events: EventSender<SessionEvent>,
     ) -> Self {
-        let (connection, connections) = watch::channel(None);
+        let handle = SessionHandle::of(&settings.connections);
         let (close, closing) = oneshot::channel();
         let left_servers = LeftServers::none(settings.clock);
-        let keeper = SessionKeeper { settings, events, connection, left_servers };
+        let keeper = SessionKeeper { settings, events, left_servers };
         let task = tokio::spawn(keeper.keep(previous, closing));
-        Self { handle: SessionHandle(connections), close, task }
+        Self { handle, close, task }
     }
 
     pub(crate) fn handle(&self) -> SessionHandle {
@@ -106,13 +107,17 @@ impl SessionTask {
 }
 
 impl SessionHandle {
+    pub(crate) fn of(connections: &watch::Sender<Option<Connection>>) -> Self {
+        Self(connections.subscribe())
+    }
+
     /// Returns the current connection; waits until there is one.
     pub(crate) async fn connection(&self) -> Connection {
         let mut connections = self.0.clone();
         let found = connections.wait_for(Option::is_some).await.map(|found| found.clone());
         match found {
             Ok(found) => found.expect("just waited for"),
-            // The session has ended, and its users are about to end.
+            // No session will follow, and the users are about to end.
             Err(_) => std::future::pending().await,
         }
     }
@@ -125,7 +130,7 @@ impl SessionHandle {
     /// Waits until the connection differs from what was last seen: it is new, gone or replaced.
     pub(crate) async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
-            // The session has ended, and its users are about to end.
+            // No session will follow, and the users are about to end.
             std::future::pending().await
         }
     }
@@ -161,11 +166,11 @@ impl SessionKeeper {
         };
         loop {
             let session = opened.connection.client.session().clone();
-            self.connection.send_replace(Some(opened.connection));
+            self.settings.connections.send_replace(Some(opened.connection));
             let end = tokio::select! {
                 end = &mut opened.ended => end,
                 _ = &mut close => {
-                    self.connection.send_replace(None);
+                    self.settings.connections.send_replace(None);
                     // When the last client is dropped, the library closes the session and reports its end.
                     let ended = timeout(close_limit(&self.settings.zookeeper), opened.ended).await;
                     let is_closed = matches!(ended, Ok(Ok(ended)) if ended.session_has_ended);
@@ -174,7 +179,7 @@ impl SessionKeeper {
             };
             // The users must lose the connection before `end` is dropped: see `EndedConnection`. (`end` is an error if
             // the task of the connection has panicked.)
-            self.connection.send_replace(None);
+            self.settings.connections.send_replace(None);
             if end.is_ok_and(|ended| ended.session_has_ended) {
                 self.report_lost(&session, "the session has ended");
                 // The library may be wrong about the end, so the task of the next session closes this one first.
@@ -571,6 +576,7 @@ mod tests {
             link,
             purpose: "election",
             delay: Duration::ZERO,
+            connections: watch::Sender::new(None),
             file: None,
             former: None,
         };

@@ -344,6 +344,7 @@ impl Runner {
             link: self.reports.link.clone(),
             purpose: "election",
             delay,
+            connections: watch::Sender::new(None),
             file: self.resume.file.clone(),
             former: self.resume.former.take(),
         };
