@@ -107,7 +107,7 @@ async fn connect_or_explain(
 }
 
 /// The outcome of an attempt to use one server.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub struct TriedServer {
     /// The server as it is written in `zookeeper.servers`.
     pub server: String,
@@ -124,12 +124,7 @@ pub async fn try_servers(settings: &Zookeeper) -> Vec<TriedServer> {
     let credentials = Credentials::of_command(settings);
     let tries = settings.hosts.split(',').map(async |server| {
         let alone = Zookeeper { hosts: server.to_owned(), ..settings.clone() };
-        let mut tried = TriedServer {
-            server: server.to_owned(),
-            version: None,
-            session_timeout_ms: None,
-            problem: None,
-        };
+        let mut tried = TriedServer { server: server.to_owned(), ..TriedServer::default() };
         match connect_or_explain(&alone, &credentials).await {
             Ok(opened) => {
                 tried.version = opened.connection.version().await.map(ToString::to_string);

@@ -20,7 +20,6 @@ use spawns_core::{Spawn, Task};
 use std::collections::BTreeMap;
 use std::future::{IntoFuture, poll_fn};
 use std::io;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -362,7 +361,7 @@ async fn open(
             Ok(client) => client,
             Err(Error::AuthFailed) => {
                 if let Some(login) = &login {
-                    refused_login = Some(credentials.explain_refused_kerberos(login));
+                    refused_login = Some(login.explain_refusal());
                     continue;
                 }
                 // Without Kerberos, all servers check the same login, so no other server is tried.
@@ -456,36 +455,25 @@ fn build_connector(
 /// Without TLS, each address of each server is a server of its own. The library would try the addresses of a name one after
 /// another, but within the limit of one attempt: behind an address that does not answer, the others would not be tried.
 async fn resolve(hosts: &str, has_tls: bool, limit: Duration) -> (Vec<Server>, Vec<String>) {
-    let lookups = hosts.split(',').map(|server| lookup(server, limit));
+    let lookups = hosts.split(',').map(|name| timeout(limit, lookup_host(name)));
     let mut servers = vec![];
     let mut problems = vec![];
     for (name, found) in hosts.split(',').zip(join_all(lookups).await) {
         match found {
-            Ok(found) => servers.extend(found.iter().map(|address| Server {
+            Ok(Ok(found)) => servers.extend(found.map(|address| Server {
                 name: name.to_owned(),
                 address: if has_tls { name.to_owned() } else { address.to_string() },
             })),
-            Err(problem) => problems.push(format!("{name} {problem}")),
+            Ok(Err(error)) => problems.push(format!("{name} cannot be resolved: {error}")),
+            Err(_) => problems.push(format!(
+                "{name} cannot be resolved: the name server does not answer within {limit:?} (/etc/resolv.conf)"
+            )),
         }
     }
     // With TLS, all addresses of a name are one server. Otherwise, several names may have the same address.
     servers.sort_by(|one, other| one.address.cmp(&other.address));
     servers.dedup_by(|one, other| one.address == other.address);
     (servers, problems)
-}
-
-/// Resolves the name of a server, `host:port`.
-///
-/// # Errors
-/// The problem, in words that follow the name of the server: the name is not known, or the name server does not answer.
-async fn lookup(server: &str, limit: Duration) -> Result<Vec<SocketAddr>, String> {
-    match timeout(limit, lookup_host(server)).await {
-        Ok(Ok(found)) => Ok(found.collect()),
-        Ok(Err(error)) => Err(format!("cannot be resolved: {error}")),
-        Err(_) => Err(format!(
-            "cannot be resolved: the name server does not answer within {limit:?} (/etc/resolv.conf)"
-        )),
-    }
 }
 
 /// The tasks that the client library spawns for one connection.

@@ -144,12 +144,6 @@ impl Credentials {
         begun.map(Some)
     }
 
-    /// Explains why servers may refuse this Kerberos login, and requests new tickets.
-    pub(super) fn explain_refused_kerberos(&self, login: &BegunLogin) -> String {
-        let tickets = self.tickets.as_ref().expect("the login was begun with them");
-        tickets.explain_refusal(login)
-    }
-
     /// Returns why the last Kerberos login could not begin, so that its server was not tried; `None` if it has begun.
     pub fn login_failure(&self) -> Option<String> {
         self.login_failure.lock().expect("no panic while it is held").clone()

@@ -171,34 +171,22 @@ fn bare(name: &str) -> &str {
 /// Explains why the server has ended the handshake with this alert: as a rule, because of our certificate.
 fn explain_alert(alert: AlertDescription, trust: &Trust) -> String {
     use AlertDescription as A;
-    let is_about_our_certificate = matches!(
-        alert,
-        A::CertificateRequired
-            | A::NoCertificate
-            | A::BadCertificate
-            | A::UnsupportedCertificate
-            | A::CertificateRevoked
-            | A::CertificateExpired
-            | A::CertificateUnknown
-            | A::UnknownCA
-            | A::AccessDenied
-            | A::HandshakeFailure
-    );
-    match &trust.settings.own {
-        None if is_about_our_certificate => {
-            "demands a certificate of ours: set zookeeper.tls.cert and \
-                               zookeeper.tls.key"
-                .into()
+    match (alert, &trust.settings.own, &trust.own_problem) {
+        (
+            A::ProtocolVersion | A::InsufficientSecurity | A::UnrecognisedName | A::InternalError,
+            ..,
+        ) => {
+            format!("ends the TLS handshake: {alert:?}")
         }
-        Some(own) if is_about_our_certificate => match &trust.own_problem {
-            Some(why) => format!("does not accept our certificate: {why}"),
-            None => format!(
-                "does not accept our certificate, zookeeper.tls.cert, {}: is it signed by a CA that \
-                 the servers trust? (TLS alert {alert:?})",
-                own.cert.display()
-            ),
-        },
-        _ => format!("ends the TLS handshake: {alert:?}"),
+        (_, None, _) => {
+            "demands a certificate of ours: set zookeeper.tls.cert and zookeeper.tls.key".into()
+        }
+        (_, Some(_), Some(why)) => format!("does not accept our certificate: {why}"),
+        (_, Some(own), None) => format!(
+            "does not accept our certificate, zookeeper.tls.cert, {}: is it signed by a CA that the servers trust? (TLS alert \
+             {alert:?})",
+            own.cert.display()
+        ),
     }
 }
 

@@ -7,6 +7,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tracing::{debug, warn};
 
+/// The time after which a known reason is logged again, if nothing was logged meanwhile and attempts still fail.
+const SILENCE: Duration = Duration::from_secs(600);
+
 /// Reports why attempts to connect fail.
 pub(super) struct FailureReporter<'a> {
     settings: &'a SessionSettings,
@@ -14,24 +17,21 @@ pub(super) struct FailureReporter<'a> {
     name: String,
     /// The text in front of the reason, such as "no session with ZooKeeper at zk-0:2181".
     what: String,
-    logged: ReasonLog,
     /// True once a cause was reported. From then on, the library's errors are not reported, because they say less.
     is_explained: bool,
-}
-
-/// The reasons that were logged, so that the same one is not logged at each attempt.
-struct ReasonLog {
     /// When the attempts began.
     begun_at: Moment,
-    reasons: BTreeSet<String>,
+    /// The reasons that were logged, so that the same one is not logged at each attempt.
+    logged: BTreeSet<String>,
     /// When a reason was last logged.
-    last_at: Moment,
+    logged_at: Moment,
 }
 
 impl<'a> FailureReporter<'a> {
     pub(super) fn new(settings: &'a SessionSettings, name: String, what: String) -> Self {
-        let logged = ReasonLog::begun(settings.clock.now());
-        Self { settings, name, what, logged, is_explained: false }
+        let now = settings.clock.now();
+        let logged = BTreeSet::new();
+        Self { settings, name, what, is_explained: false, begun_at: now, logged, logged_at: now }
     }
 
     /// Publishes why the last attempt failed, and logs it if it is new or if no reason was logged for long.
@@ -43,7 +43,7 @@ impl<'a> FailureReporter<'a> {
         }
         self.is_explained = is_explained;
         let problem = format!("{}: {why}", self.what);
-        if let Some(tries) = self.logged.due(&why, self.settings.clock.now()) {
+        if let Some(tries) = self.log_line_end(&why, self.settings.clock.now()) {
             warn!("{}: {problem}; {tries}", self.name);
         }
         self.settings.link.send_modify(|link| {
@@ -51,24 +51,15 @@ impl<'a> FailureReporter<'a> {
             link.problem = Some(problem);
         });
     }
-}
-
-impl ReasonLog {
-    /// The time after which a known reason is logged again, if nothing was logged meanwhile and attempts still fail.
-    const SILENCE: Duration = Duration::from_secs(600);
-
-    fn begun(now: Moment) -> Self {
-        Self { begun_at: now, reasons: BTreeSet::new(), last_at: now }
-    }
 
     /// Returns the end of the log line for this reason, or `None` if the reason must not be logged: it is not new, and
-    /// some reason was logged less than [`Self::SILENCE`] ago.
-    fn due(&mut self, why: &str, now: Moment) -> Option<String> {
-        let is_new = self.reasons.insert(why.to_owned());
-        if !is_new && now.since(self.last_at) < Self::SILENCE {
+    /// some reason was logged less than [`SILENCE`] ago.
+    fn log_line_end(&mut self, why: &str, now: Moment) -> Option<String> {
+        let is_new = self.logged.insert(why.to_owned());
+        if !is_new && now.since(self.logged_at) < SILENCE {
             return None;
         }
-        self.last_at = now;
+        self.logged_at = now;
         let minutes = now.since(self.begun_at).as_secs() / 60;
         Some(match is_new {
             true => "trying again".into(),
@@ -89,20 +80,36 @@ mod tests {
 
     #[test]
     fn a_reason_is_logged_once_and_again_now_and_then() {
-        let at = |seconds| Moment(Duration::from_secs(seconds));
-        let mut logged = ReasonLog::begun(at(0));
-        let is_logged =
-            |logged: &mut ReasonLog, why, seconds| logged.due(why, at(seconds)).is_some();
-        assert!(is_logged(&mut logged, "refused", 0));
-        assert!(!is_logged(&mut logged, "refused", 599));
-        assert_eq!(logged.due("refused", at(600)).unwrap(), "still trying, for 10 minutes by now");
-        assert!(is_logged(&mut logged, "frozen", 700), "it is new");
-        assert!(!is_logged(&mut logged, "refused", 1299));
-        assert!(is_logged(&mut logged, "refused", 1300));
+        let (settings, _published) = settings();
+        let mut reporter = FailureReporter::new(&settings, String::new(), String::new());
+        let begun_at = reporter.begun_at;
+        let mut end =
+            |why, seconds| reporter.log_line_end(why, begun_at.after(Duration::from_secs(seconds)));
+        assert!(end("refused", 0).is_some());
+        assert!(end("refused", 599).is_none());
+        assert_eq!(end("refused", 600).unwrap(), "still trying, for 10 minutes by now");
+        assert!(end("frozen", 700).is_some(), "it is new");
+        assert!(end("refused", 1299).is_none());
+        assert!(end("refused", 1300).is_some());
     }
 
     #[test]
     fn words_of_the_library_do_not_replace_a_known_cause() {
+        let (settings, published) = settings();
+        let problem = || published.borrow().problem.clone().unwrap_or_default();
+        let mut reporter =
+            FailureReporter::new(&settings, "election session".into(), "no session".into());
+
+        reporter.report(Failure::Unexplained("no available hosts".into()));
+        assert_eq!(problem(), "no session: no available hosts");
+        reporter.report(Failure::Explained("a wrong password".into()));
+        reporter.report(Failure::Unexplained("the connection is lost".into()));
+        assert_eq!(problem(), "no session: a wrong password");
+        reporter.report(Failure::Explained("zk-0:2181 cannot be reached".into()));
+        assert_eq!(problem(), "no session: zk-0:2181 cannot be reached");
+    }
+
+    fn settings() -> (SessionSettings, watch::Receiver<ConnectionState>) {
         let security =
             Security { tls: None, login: None, acl: AclPolicy::Open, is_open_by_choice: false };
         let session_timeout = Duration::from_secs(4);
@@ -119,16 +126,6 @@ mod tests {
             file: None,
             former: None,
         };
-        let problem = || published.borrow().problem.clone().unwrap_or_default();
-        let mut reporter =
-            FailureReporter::new(&settings, "election session".into(), "no session".into());
-
-        reporter.report(Failure::Unexplained("no available hosts".into()));
-        assert_eq!(problem(), "no session: no available hosts");
-        reporter.report(Failure::Explained("a wrong password".into()));
-        reporter.report(Failure::Unexplained("the connection is lost".into()));
-        assert_eq!(problem(), "no session: a wrong password");
-        reporter.report(Failure::Explained("zk-0:2181 cannot be reached".into()));
-        assert_eq!(problem(), "no session: zk-0:2181 cannot be reached");
+        (settings, published)
     }
 }

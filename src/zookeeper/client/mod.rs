@@ -24,8 +24,8 @@ pub(crate) use connection::{
 };
 pub use credentials::{Credentials, check};
 pub(crate) use session::{
-    DELAY_AFTER_CLOSE, SessionHandle, SessionSettings, SessionTask, UnclosedSession, close_limit,
-    close_saved_session, rejoin_delay,
+    DELAY_AFTER_CLOSE, SessionHandle, SessionSettings, SessionTask, UnclosedSession, close_session,
+    rejoin_delay,
 };
 pub use session_file::{OpenedSessionFile, SavedSession, SessionFile};
 

@@ -32,14 +32,14 @@ impl Tickets {
     pub(super) async fn begin(&self, _host: &str, _limit: Duration) -> Result<BegunLogin, String> {
         match *self {}
     }
-
-    pub(super) fn explain_refusal(&self, _login: &BegunLogin) -> String {
-        match *self {}
-    }
 }
 
 impl BegunLogin {
     pub(super) fn apply(&self, _connector: Connector) -> Connector {
+        match *self {}
+    }
+
+    pub(super) fn explain_refusal(&self) -> String {
         match *self {}
     }
 

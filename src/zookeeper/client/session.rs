@@ -277,10 +277,9 @@ impl SessionKeeper {
             }
         }
         if let Some(session) = previous.take() {
-            // The old znode should be gone before a new one is created. If that takes long, the task goes on while the new
-            // session is already used.
-            let closing = close_session(*clock, zookeeper.clone(), credentials.clone(), session);
-            let _ended = timeout(close_limit(zookeeper), tokio::spawn(closing)).await;
+            // The old znode should be gone before a new one is created. If that takes long, the new session is already used
+            // meanwhile.
+            close_session(*clock, zookeeper, credentials, session).await;
         }
         Ok(opened)
     }
@@ -355,47 +354,38 @@ impl SessionKeeper {
             self.settings.purpose
         );
         self.settings.link.send_modify(|link| {
-            // Keep `restart` and `foreign`, which do not depend on the connection.
-            let restart = link.restart;
-            let foreign = std::mem::take(&mut link.foreign);
-            *link = ConnectionState {
-                session: Some((id, timeout)),
-                connected: true,
-                server: Some(server.into()),
-                restart,
-                foreign,
-                granted: Some(opened.connection.client.session_timeout()),
-                ..ConnectionState::default()
-            };
+            link.session = Some((id, timeout));
+            link.connected = true;
+            link.server = Some(server.into());
+            link.granted = Some(opened.connection.client.session_timeout());
+            link.problem = None;
         });
     }
 }
 
 /// Returns the longest time to wait for the end of a session. The limit is short, because the wait delays the next
 /// session, or the end of the process.
-pub(crate) fn close_limit(settings: &Zookeeper) -> Duration {
+fn close_limit(settings: &Zookeeper) -> Duration {
     (settings.session_timeout / 4).min(Duration::from_secs(1))
 }
 
-/// Closes the session of the previous process, within the limit. Returns the session if it may still be alive.
-pub(crate) async fn close_saved_session(
-    former: &SavedSession,
+/// Closes a session that was given up. Returns true if the session has certainly ended. Waits only for a limited time, while a
+/// task goes on to close the session.
+pub(crate) async fn close_session(
     clock: Clock,
     settings: &Zookeeper,
     credentials: &Arc<Credentials>,
-    limit: Duration,
-) -> UnclosedSession {
-    let session = former.session();
-    let closing = close_session(clock, settings.clone(), credentials.clone(), session.clone());
-    let has_ended = timeout(limit, closing).await.unwrap_or(false);
-    if has_ended { None } else { Some(session) }
+    session: SessionInfo,
+) -> bool {
+    let closing = close_through_any(clock, settings.clone(), credentials.clone(), session);
+    matches!(timeout(close_limit(settings), tokio::spawn(closing)).await, Ok(Ok(true)))
 }
 
 const DISCONNECTED: &str = "lost connection to ZooKeeper";
 
-/// Closes a session that was given up, through any server that answers, and logs the outcome. Returns true if the session
-/// has ended, and false if no server closed it in time, so that its znodes exist until the session expires.
-async fn close_session(
+/// Closes a session through any server that answers, and logs the outcome. Returns true if the session has ended, and false
+/// if no server closed it in time, so that its znodes exist until the session expires.
+async fn close_through_any(
     clock: Clock,
     settings: Zookeeper,
     credentials: Arc<Credentials>,

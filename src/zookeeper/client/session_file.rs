@@ -304,12 +304,10 @@ impl SessionFile {
         if rest.trim_ascii() != checksum(text).as_bytes() {
             return Err(damaged());
         }
-        let written: serde_json::Value = serde_json::from_slice(text).map_err(|_| damaged())?;
-        if written["version"] != VERSION {
-            return Err("is of another version of this program".into());
-        }
-        let SessionFileJson { owner, inode, session, .. } =
-            serde_json::from_value(written).map_err(|_| damaged())?;
+        let SessionFileJson { owner, inode, session, .. } = serde_json::from_slice(text)
+            .ok()
+            .filter(|written: &SessionFileJson| written.version == VERSION)
+            .ok_or("is of another version of this program")?;
         let compared = [
             ("is of another connect string", &owner.servers, &self.owner.servers),
             ("is of another path", &owner.path, &self.owner.path),
@@ -381,9 +379,6 @@ fn open_locked(path: &Path) -> Result<File, String> {
         let file = match open(path, flags, Mode::RUSR | Mode::WUSR) {
             Ok(file) => File::from(file),
             Err(Errno::LOOP) => return Err("is a symbolic link: name the file itself".into()),
-            Err(Errno::ISDIR | Errno::NXIO) => {
-                return Err("is not a regular file: name another".into());
-            }
             Err(error) => {
                 return Err(format!(
                     "cannot be opened: {error}. Its directory has to exist, and both have to be writable"
@@ -536,7 +531,7 @@ mod tests {
             (at("open"), "can be read or written by others"),
             (at("link"), "is a symbolic link"),
             (at("name"), "has a second name"),
-            (home.path().to_owned(), "is not a regular file"),
+            (home.path().to_owned(), "Is a directory"),
             ("/dev/null".into(), "is not a regular file"),
             (at("none/session"), "cannot be opened"),
         ] {

@@ -16,7 +16,7 @@ use self::reader::QueueReader;
 use self::session::HoldingsSession;
 use super::client::{Connection, Credentials, SessionHandle, SessionSettings, UnclosedSession};
 use super::queue::Reports;
-use super::shared_config::{self, SharedConfig};
+use super::shared_config::SharedConfig;
 use crate::cached::ChangeCounter;
 use crate::clock::{Alarm, Clock};
 use crate::config::{RecipePaths, Zookeeper};
@@ -76,10 +76,7 @@ pub async fn run_holdings(
     stop: &mut oneshot::Receiver<()>,
 ) -> bool {
     let HoldingsRequests { hold_requests, read_requests, meter } = requests;
-    let config_settings = shared_config::ConfigSettings {
-        root: settings.paths.config.clone(),
-        acl: settings.zookeeper.security.acl,
-    };
+    let acl = settings.zookeeper.security.acl;
     let connections = watch::Sender::new(None);
     let session = SessionHandle::of(&connections);
     // Only this module reads this state: `/status` shows the connection of the election.
@@ -96,7 +93,7 @@ pub async fn run_holdings(
         releases: JoinSet::new(),
         last_id: HoldingId(0),
         alarm: Alarm::new().expect("one more file can be opened"),
-        config: SharedConfig::new(config_settings, session.clone(), clock, config),
+        config: SharedConfig::new(&settings.paths.config, acl, session.clone(), clock, config),
         connections,
         about_to_read: Arc::default(),
         changes: ChangeCounter::default(),

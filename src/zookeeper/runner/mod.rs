@@ -6,7 +6,7 @@ mod problems;
 use self::event_log::{EventLog, LoggedEvent};
 use super::client::{
     Credentials, DELAY_AFTER_CLOSE, SavedSession, SessionFile, SessionSettings, UnclosedSession,
-    close_limit, close_saved_session, rejoin_delay,
+    close_session, rejoin_delay,
 };
 use super::election::ElectionSession;
 use super::queue::Reports;
@@ -221,9 +221,11 @@ impl Runner {
         if let Some(file) = &self.resume.file {
             file.note_closing();
         }
+        let session = former.session();
         let settings = &self.settings.zookeeper;
-        let limit = close_limit(settings);
-        close_saved_session(former, self.clock, settings, &self.credentials, limit).await
+        let has_ended =
+            close_session(self.clock, settings, &self.credentials, session.clone()).await;
+        if has_ended { None } else { Some(session) }
     }
 
     /// Ends the runner. Closes the session of the previous process if that was not resumed. If all sessions have certainly

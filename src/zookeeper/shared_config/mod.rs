@@ -48,14 +48,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 /// The number that stands for any version in a request to ZooKeeper.
 const ANY_VERSION: i32 = -1;
 
-/// The settings of the shared configuration.
-#[derive(Clone, Debug)]
-pub(super) struct ConfigSettings {
-    /// The path below which the values are stored, including the connect string's chroot.
-    pub(super) root: String,
-    pub(super) acl: AclPolicy,
-}
-
 /// The shared configuration. It belongs to the runner of the locks, whose session it uses.
 pub(super) struct SharedConfig {
     shared: ConfigContext,
@@ -71,7 +63,9 @@ pub(super) struct SharedConfig {
 /// The state shared by all tasks.
 #[derive(Clone)]
 struct ConfigContext {
-    settings: Arc<ConfigSettings>,
+    /// The path below which the values are stored, including the connect string's chroot.
+    root: Arc<str>,
+    acl: AclPolicy,
     session: SessionHandle,
     clock: Clock,
     budget: ByteBudget,
@@ -100,13 +94,15 @@ struct WatchedName {
 impl SharedConfig {
     /// `session` has the current connection, in whichever session.
     pub(super) fn new(
-        settings: ConfigSettings,
+        root: &str,
+        acl: AclPolicy,
         session: SessionHandle,
         clock: Clock,
         requests: &ConfigRequests,
     ) -> Self {
         let shared = ConfigContext {
-            settings: Arc::new(settings),
+            root: root.into(),
+            acl,
             session,
             clock,
             budget: requests.budget.clone(),
@@ -272,7 +268,7 @@ fn result_label(written: &Result<WriteOutcome, WriteError>) -> &'static str {
 
 impl ConfigContext {
     fn path_of(&self, name: &ConfigName) -> String {
-        format!("{}/{name}", self.settings.root)
+        format!("{}/{name}", self.root)
     }
 
     /// Returns the current connection, or `None` if there is none within [`CONNECT_TIMEOUT`].
@@ -280,9 +276,12 @@ impl ConfigContext {
         timeout(CONNECT_TIMEOUT, self.session.connection()).await.ok()
     }
 
-    /// Describes to operators why the servers refused a request about this path.
-    async fn refusal(&self, connection: &Connection, path: &str, error: &Error) -> String {
-        refusal(connection, self.settings.acl, path, error).await
+    /// Describes to operators why a request about this path failed.
+    async fn explain(&self, connection: &Connection, path: &str, error: &Error) -> String {
+        match is_server_answer(error) {
+            true => refusal(connection, self.acl, path, error).await,
+            false => in_words(error),
+        }
     }
 
     /// Returns true if a quorum confirms that the value has this version, or with `None`, that it does not exist. Returns
@@ -301,10 +300,7 @@ impl ConfigContext {
             Err(Error::NoNode) if version.is_none() => return Ok(true),
             // The quorum denies it: the value exists although it should not, does not exist, or has another version.
             Ok(()) | Err(Error::NoNode | Error::BadVersion) => {}
-            Err(error) if is_server_answer(&error) => {
-                return Err(self.refusal(&connection, &path, &error).await);
-            }
-            Err(error) => return Err(in_words(&error)),
+            Err(error) => return Err(self.explain(&connection, &path, &error).await),
         }
         // The server that passed on the quorum's answer has applied everything that was committed before. If it still shows
         // the version that the quorum has just denied, it has lost a transaction.
@@ -328,14 +324,13 @@ impl ConfigContext {
 
     async fn read_names(&self) -> Result<ValueNames, String> {
         let connection = self.connection().await.ok_or("not connected to ZooKeeper")?;
-        let root = &self.settings.root;
+        let root = &self.root;
         let mut names = match names_below(&connection, root).await {
             Ok(names) => names,
             Err(ListError::Crowded(problem)) => return Err(problem),
-            Err(ListError::Failed(error)) if is_server_answer(&error) => {
-                return Err(self.refusal(&connection, root, &error).await);
+            Err(ListError::Failed(error)) => {
+                return Err(self.explain(&connection, root, &error).await);
             }
-            Err(ListError::Failed(error)) => return Err(in_words(&error)),
         };
         names.retain(|name| ConfigName::new(name).is_some());
         names.sort_unstable();

@@ -75,10 +75,15 @@ impl Watching {
                     self.publish_problem(number, problem);
                     sleep(REFUSED_DELAY).await;
                 }
+                Err(error) if is_server_answer(&error) => {
+                    let problem = self.shared.explain(connection, &self.path, &error).await;
+                    self.publish_problem(number, problem);
+                    sleep(REFUSED_DELAY).await;
+                }
+                // No answer came. The next reading may succeed, so clients wait for that.
                 Err(error) => {
-                    self.report_failure(connection, number, &error).await;
-                    let delay = if is_server_answer(&error) { REFUSED_DELAY } else { RETRY_DELAY };
-                    sleep(delay).await;
+                    debug!(%error, "{} is not read yet", self.path);
+                    sleep(RETRY_DELAY).await;
                 }
             }
         }
@@ -124,16 +129,6 @@ impl Watching {
             (known.is_live, known.answered_up_to, known.problem) = (true, number, None);
             known.session = session;
         });
-    }
-
-    /// Publishes why a reading failed, if the servers refused it. Publishes nothing if no answer came: the next reading may
-    /// succeed, so clients wait for that.
-    async fn report_failure(&self, connection: &Connection, number: u64, error: &Error) {
-        if !is_server_answer(error) {
-            return debug!(%error, "{} is not read yet", self.path);
-        }
-        let problem = self.shared.refusal(connection, &self.path, error).await;
-        self.publish_problem(number, problem);
     }
 
     /// Publishes why the name cannot be read, as the answer to the question with this number, and to all questions before that.

@@ -84,6 +84,7 @@ type PendingLogin = oneshot::Receiver<Result<GssapiSaslOptions, String>>;
 
 /// A login at one server, for one connection.
 pub(crate) struct BegunLogin {
+    tickets: Arc<Tickets>,
     options: GssapiSaslOptions,
     /// The principal of the server as this member requested it. Kerberos may have replaced it, by DNS.
     server_principal: String,
@@ -130,7 +131,7 @@ impl Tickets {
             Ok(Ok(begun)) => {
                 let options = begun?;
                 self.start_renewal();
-                Ok(BegunLogin { options, server_principal })
+                Ok(BegunLogin { tickets: self.clone(), options, server_principal })
             }
             Ok(Err(_)) => Err("the thread that asks for Kerberos tickets died, see the log".into()),
             Err(_) => {
@@ -177,24 +178,6 @@ impl Tickets {
         });
     }
 
-    /// Explains why the servers may refuse this login, and what to do about it. Requests new tickets as well: a server whose
-    /// key was replaced refuses tickets that were issued for the old key, if it does not have that key.
-    pub(super) fn explain_refusal(&self, login: &BegunLogin) -> String {
-        if let Some(renewal) = self.renewal.get() {
-            let _already_requested = renewal.try_send(());
-        }
-        let remedy = match self.settings.keytab {
-            Some(_) => "",
-            None => ". If that key was replaced, kinit gets tickets for the new one",
-        };
-        format!(
-            "the servers refuse the login of {} (zookeeper.auth = \"kerberos\"): is the key of {} in their keytab (JAAS) \
-             the one that the KDC has, and are the clocks right? The server's log has the reason{remedy}",
-            self.who(),
-            login.actual_server_principal()
-        )
-    }
-
     fn overdue(&self) -> MutexGuard<'_, BTreeMap<String, PendingLogin>> {
         self.overdue.lock().expect("no panic while it is held")
     }
@@ -204,6 +187,24 @@ impl BegunLogin {
     /// Gives the login to the library, which continues it at the server, without the KDC.
     pub(super) fn apply(&self, connector: Connector) -> Connector {
         connector.with_sasl(self.options.clone())
+    }
+
+    /// Explains why the servers may refuse this login, and what to do about it. Requests new tickets as well: a server whose
+    /// key was replaced refuses tickets that were issued for the old key, if it does not have that key.
+    pub(super) fn explain_refusal(&self) -> String {
+        if let Some(renewal) = self.tickets.renewal.get() {
+            let _already_requested = renewal.try_send(());
+        }
+        let remedy = match self.tickets.settings.keytab {
+            Some(_) => "",
+            None => ". If that key was replaced, kinit gets tickets for the new one",
+        };
+        format!(
+            "the servers refuse the login of {} (zookeeper.auth = \"kerberos\"): is the key of {} in their keytab (JAAS) \
+             the one that the KDC has, and are the clocks right? The server's log has the reason{remedy}",
+            self.tickets.who(),
+            self.actual_server_principal()
+        )
     }
 
     /// Returns why this member did not accept the server, `host:port`: the server did not answer the login, or did not

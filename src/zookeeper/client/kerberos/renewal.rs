@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, MutexGuard};
+use std::thread;
 use std::time::{Duration, SystemTime};
 use tracing::{debug, error, info, warn};
 
@@ -131,14 +132,9 @@ impl Tickets {
         // This waits while another thread fetches tickets.
         let mut gate = self.gate();
         let current = self.cache().clone();
-        if let Some(current) = current {
-            let is_old = match old {
-                Some(old) => Arc::ptr_eq(old, &current),
-                None => false,
-            };
-            if !is_old {
-                return Ok(self.credentials_in(&current)?);
-            }
+        let newer = current.filter(|current| !old.is_some_and(|old| Arc::ptr_eq(old, current)));
+        if let Some(newer) = newer {
+            return Ok(self.credentials_in(&newer)?);
         }
         let (cache, credentials, left) = self.fill_cache(&mut gate, keytab)?;
         *self.cache() = Some(cache);
@@ -150,8 +146,6 @@ impl Tickets {
     pub(super) fn keep_renewed(&self, requests: &mpsc::Receiver<()>) {
         let clock = Clock::system();
         let mut due_at = clock.now();
-        // When a server's refusal last requested new tickets.
-        let mut requested_at = None;
         // False until the first renewal: until then, the cache has tickets only for servers at which a login has begun.
         let mut has_all_tickets = false;
         // The tickets last seen in the default cache: `note_and_check_late` checks whether they should be newer by now.
@@ -159,14 +153,8 @@ impl Tickets {
         loop {
             let is_requested = match requests.recv_timeout(due_at.since(clock.now())) {
                 Err(RecvTimeoutError::Timeout) => false,
-                // New tickets were requested a moment ago, so this refusal may be about the old ones. If a server
-                // refuses the new ones as well, its next refusal requests others.
-                Ok(()) if requested_at.is_some_and(|at| clock.now().since(at) < RETRY_INTERVAL) => {
-                    continue;
-                }
                 Ok(()) => {
                     debug!("a server refused the login: new Kerberos tickets are needed");
-                    requested_at = Some(clock.now());
                     true
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -192,6 +180,10 @@ impl Tickets {
                 }
             };
             due_at = clock.now().after(wait);
+            if is_requested {
+                // If the server refuses the new tickets as well, they are not replaced at once.
+                thread::sleep(RETRY_INTERVAL);
+            }
         }
     }
 
