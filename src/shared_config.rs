@@ -64,7 +64,7 @@ pub struct WatchedValue {
     /// The latest known state of the name.
     pub known: watch::Receiver<ValueState>,
     /// How many readings were requested so far. To request a reading that begins from now on, add 1: see [`Self::read_now`].
-    pub readings_requested: Arc<watch::Sender<u64>>,
+    pub readings_requested: watch::Sender<u64>,
 }
 
 /// Requests to the runner.
@@ -280,8 +280,7 @@ mod tests {
     #[tokio::test]
     async fn a_question_is_answered_by_a_reading_that_began_after_it() {
         let (publisher, known) = watch::channel(ValueState::default());
-        let mut watched =
-            WatchedValue { known, readings_requested: Arc::new(watch::Sender::new(4)) };
+        let mut watched = WatchedValue { known, readings_requested: watch::Sender::new(4) };
         let old = Arc::new(present(1));
         publisher.send_modify(|known| (known.reading, known.answered_up_to) = (Some(old), 4));
         let readings_requested = watched.readings_requested.clone();

@@ -1,7 +1,7 @@
 //! Reads an election from outside: does not join, and writes nothing.
 
 use super::client::{
-    Connection, Credentials, Failure, LeftServers, OpenedConnection, connect, diagnose, in_words,
+    Connection, Credentials, Failure, LeftServers, OpenedConnection, connect, in_words,
     is_server_answer,
 };
 use super::election::{MemberData, contender, decode};
@@ -24,7 +24,7 @@ use tokio::time::timeout;
 /// How long to wait until the server has closed the session. After that, the session is left to expire.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The number of attempts to connect, as long as no diagnosis finds the cause of a failure: see [`connect_or_explain`].
+/// The number of attempts to connect, as long as the cause of the failure is not known: see [`connect_or_explain`].
 const ATTEMPTS: u32 = 4;
 
 /// A znode below the election's path.
@@ -78,10 +78,10 @@ async fn close(opened: OpenedConnection) {
     let _left_to_expire = timeout(CLOSE_TIMEOUT, opened.ended).await;
 }
 
-/// Connects. On failure, returns the cause that a diagnosis finds rather than the library's error.
+/// Connects. On failure, returns the cause rather than the library's error.
 ///
 /// A server may refuse a login just by closing the connection, which looks like a lost connection. So the login is
-/// suspected only if several attempts fail and the diagnosis finds nothing wrong with the servers.
+/// suspected only if several attempts fail and nothing else is wrong with the servers.
 async fn connect_or_explain(
     settings: &Zookeeper,
     credentials: &Arc<Credentials>,
@@ -89,14 +89,10 @@ async fn connect_or_explain(
     let left_servers = LeftServers::none(Clock::system());
     let mut unexplained = String::new();
     for _ in 0..ATTEMPTS {
-        unexplained = match connect(settings, credentials, None, &left_servers).await {
+        match connect(settings, credentials, None, &left_servers).await {
             Ok(opened) => return Ok(opened),
-            Err(Failure::Unreachable(why)) => why,
+            Err(Failure::Unexplained(why)) => unexplained = why,
             Err(failure) => return Err(failure.reason()),
-        };
-        let limit = settings.session_timeout / 4;
-        if let Some(cause) = diagnose(settings, credentials.last_presented(), limit).await {
-            return Err(cause);
         }
     }
     Err(match settings.security.login {
@@ -111,7 +107,7 @@ async fn connect_or_explain(
 }
 
 /// The outcome of an attempt to use one server.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub struct TriedServer {
     /// The server as it is written in `zookeeper.servers`.
     pub server: String,
@@ -128,12 +124,7 @@ pub async fn try_servers(settings: &Zookeeper) -> Vec<TriedServer> {
     let credentials = Credentials::of_command(settings);
     let tries = settings.hosts.split(',').map(async |server| {
         let alone = Zookeeper { hosts: server.to_owned(), ..settings.clone() };
-        let mut tried = TriedServer {
-            server: server.to_owned(),
-            version: None,
-            session_timeout_ms: None,
-            problem: None,
-        };
+        let mut tried = TriedServer { server: server.to_owned(), ..TriedServer::default() };
         match connect_or_explain(&alone, &credentials).await {
             Ok(opened) => {
                 tried.version = opened.connection.version().await.map(ToString::to_string);

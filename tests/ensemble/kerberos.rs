@@ -354,8 +354,8 @@ fn a_kdc_that_is_away_costs_nothing_while_the_session_lives() {
     // Until they have ended, and longer, the session goes on.
     let warned = within(2 * LIFETIME, || {
         let log = first.log();
-        let warned =
-            log.contains(&format!("the Kerberos tickets of app@{REALM} are not renewed: "));
+        let warned = log.contains(&format!("the Kerberos tickets of app@{REALM} end at "))
+            && log.contains(" and are not renewed: ");
         if warned { Ok(()) } else { Err(log) }
     });
     warned.unwrap();
@@ -518,13 +518,6 @@ fn each_wrong_ticket_is_named_in_one_line() {
         assert!(told.contains("zookeeper.kerberos.keytab") && told.contains(line), "{told}");
         assert!(!told.contains("hush"), "{told}");
     }
-    let mut check = Command::new(env!("CARGO_BIN_EXE_bellwether"));
-    check.args(["check-config", "--auth", "kerberos", "--kerberos-principal", "web@ELSEWHERE"]);
-    let told = all_of(check.args(["--kerberos-keytab", app]));
-    assert!(
-        told.contains(&format!("has no key of web@ELSEWHERE: it has those of {who}")),
-        "{told}"
-    );
 }
 
 /// The KDC counts refused logins, and locks the principal that all members share.
@@ -638,7 +631,7 @@ fn without_tickets_a_member_keeps_the_session_that_it_has() {
             let log = member.log();
             let ended = log
                 .contains("no program has renewed those in the default credential cache")
-                && log.contains("have ended: a session with a connection goes on");
+                && log.contains("): a session with a connection goes on");
             if ended { Ok(()) } else { Err(log) }
         });
         ended.unwrap();

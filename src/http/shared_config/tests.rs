@@ -188,7 +188,7 @@ async fn shows(requests: &mut ConfigRequests, steps: &[(u64, Option<&'static str
         panic!("a watch is asked for")
     };
     let (publisher, known) = watch::channel(ValueState::default());
-    let questions = Arc::new(watch::Sender::new(0));
+    let questions = watch::Sender::new(0);
     let mut asked = questions.subscribe();
     assert!(answer.send(Ok(WatchedValue { known, readings_requested: questions })).is_ok());
     let mut steps = steps.iter();

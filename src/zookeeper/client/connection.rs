@@ -5,6 +5,7 @@
 //! is dropped, together with the library's tasks for it, and the session is resumed over another connection.
 
 use super::credentials::{self, Credentials, PresentedCredentials};
+use super::diagnosis::explain;
 use super::kerberos::BegunLogin;
 use super::server_version::ServerVersion;
 use crate::clock::Clock;
@@ -19,7 +20,6 @@ use spawns_core::{Spawn, Task};
 use std::collections::BTreeMap;
 use std::future::{IntoFuture, poll_fn};
 use std::io;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -28,6 +28,7 @@ use tokio::net::lookup_host;
 use tokio::sync::{Notify, OnceCell, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_rustls::rustls::ClientConfig;
 
 /// An open connection, through which requests are sent.
 #[derive(Clone)]
@@ -42,9 +43,8 @@ pub(crate) struct Connection {
     session_timeout: Duration,
     /// The address of the server, `host:port`.
     server: Arc<str>,
-    /// The credentials with which the connection was opened. The server is asked for its version over a second
-    /// connection, with the same TLS settings.
-    presented: Arc<PresentedCredentials>,
+    /// The TLS settings of the connection. The server is asked for its version over a second connection, with the same ones.
+    tls: Option<Arc<ClientConfig>>,
     /// The version of the server, or `None` if the server does not report it. Empty until the server has answered.
     version: Arc<OnceCell<Option<ServerVersion>>>,
     /// True once [`Self::leave_server`] has given this connection up.
@@ -83,7 +83,8 @@ pub(crate) struct OpenedConnection {
 /// A connection that has ended. Dropping this value ends the library's tasks for the connection. The session must take the
 /// connection away from its users first, because the library panics if a watch is polled after these tasks have ended.
 pub(crate) struct EndedConnection {
-    pub(crate) how: ConnectionEnd,
+    /// True if the session has ended as well, with everything that it owned.
+    pub(crate) session_has_ended: bool,
     _tasks: LibraryTasks,
 }
 
@@ -92,30 +93,20 @@ pub(crate) struct EndedConnection {
 pub(crate) enum Failure {
     /// The servers say that the session has ended, so it cannot be resumed.
     Expired,
-    /// No server gave a useful answer. The text is the library's error, and a diagnosis may find the cause.
-    Unreachable(String),
-    /// No server name could be resolved.
-    Unresolved(String),
-    /// The cause is known, so that no diagnosis is needed: the credentials cannot be read, a login is refused, or a server
-    /// is too old.
-    Refused(String),
+    /// The cause is known: what is wrong with the credentials, with the login, or with each server.
+    Explained(String),
+    /// The servers answer other questions. The text is the library's error. A server may refuse a login just by closing the
+    /// connection, so perhaps that is the cause.
+    Unexplained(String),
 }
 
 /// A server to connect to.
 struct Server {
-    /// The configured name, or without TLS an IP address to which it was resolved, and the port.
+    /// The configured name and port.
+    name: String,
+    /// With TLS, the same: the library compares the server's certificate with the name. Otherwise an IP address to which the
+    /// name was resolved, and the port.
     address: String,
-    /// The configured name without the port: Kerberos requests a ticket for it.
-    host: String,
-}
-
-/// How a connection ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ConnectionEnd {
-    /// Only the connection has ended.
-    SessionMayLive,
-    /// The session has ended as well, with everything that it owned.
-    SessionEnded,
 }
 
 impl Connection {
@@ -210,7 +201,7 @@ impl Connection {
     /// Returns the version of the server; `None` if the server does not report it, or does not answer. The server is
     /// asked only until it has answered once.
     pub(crate) async fn version(&self) -> Option<&ServerVersion> {
-        let asking = ask_version(&self.server, &self.presented, self.answer_timeout);
+        let asking = ask_version(&self.server, self.tls.as_ref(), self.answer_timeout);
         self.version.get_or_try_init(|| asking).await.ok()?.as_ref()
     }
 }
@@ -253,10 +244,10 @@ impl LeftServers {
 /// Asks the server for its version, over another connection. Fails if the server does not answer within the limit.
 async fn ask_version(
     server: &str,
-    presented: &PresentedCredentials,
+    tls: Option<&Arc<ClientConfig>>,
     limit: Duration,
 ) -> io::Result<Option<ServerVersion>> {
-    timeout(limit, ServerVersion::of(server, presented.tls.as_ref())).await?
+    timeout(limit, ServerVersion::of(server, tls)).await?
 }
 
 /// Connects, trying each server once. Resumes the given session, or opens a new one.
@@ -266,54 +257,44 @@ pub(crate) async fn connect(
     session: Option<SessionInfo>,
     left_servers: &LeftServers,
 ) -> Result<OpenedConnection, Failure> {
-    let (result, opened) = oneshot::channel();
     let settings = settings.clone();
     let credentials = credentials.clone();
     let left_servers = left_servers.clone();
-    // The task goes on if the caller stops waiting, because a session that it opens must be closed.
-    tokio::spawn(async move {
-        open_and_await_end(&settings, &credentials, session, &left_servers, result).await;
+    // The task goes on if the caller stops waiting. Then its result is dropped, so that the library closes the session that the
+    // task has opened.
+    let opening = tokio::spawn(async move {
+        // The library's tasks end with this function, or with the `EndedConnection`.
+        let tasks = LibraryTasks::default();
+        let (connection, states, timeout) =
+            tasks.run(open(&settings, &credentials, session, &left_servers)).await?;
+        let (end, ended) = oneshot::channel();
+        tokio::spawn(report_end(states, connection.given_up.clone(), tasks, end));
+        Ok(OpenedConnection { connection, timeout, ended })
     });
-    let died = Failure::Unreachable("the connection's task died, see the log".into());
-    opened.await.unwrap_or(Err(died))
+    let died = Failure::Explained("the connection's task died, see the log".into());
+    opening.await.unwrap_or(Err(died))
 }
 
-/// Opens a connection, sends it to the caller of [`connect`], and reports its end.
-async fn open_and_await_end(
-    settings: &Zookeeper,
-    credentials: &Credentials,
-    session: Option<SessionInfo>,
-    left_servers: &LeftServers,
-    result: oneshot::Sender<Result<OpenedConnection, Failure>>,
+/// Waits for the end of a connection, and reports it.
+async fn report_end(
+    mut states: StateWatcher,
+    given_up: Arc<Notify>,
+    tasks: LibraryTasks,
+    end: oneshot::Sender<EndedConnection>,
 ) {
-    // The library's tasks end with this function, or with the `EndedConnection` that it sends.
-    let tasks = LibraryTasks::default();
-    let opened = tasks.run(open(settings, credentials, session, left_servers)).await;
-    let (connection, mut states, granted) = match opened {
-        Ok(opened) => opened,
-        Err(failure) => {
-            let _receiver_gone = result.send(Err(failure));
-            return;
-        }
-    };
-    let given_up = connection.given_up.clone();
-    let (end, ended) = oneshot::channel();
-    let opened = OpenedConnection { connection, timeout: granted, ended };
-    // If the caller stopped waiting, this drops the client, so the library closes the session, and its end is awaited below.
-    let _receiver_gone = result.send(Ok(opened)).is_err();
-    let how = tokio::select! {
-        how = async {
+    let session_has_ended = tokio::select! {
+        has_ended = async {
             loop {
                 match states.changed().await {
                     SessionState::SyncConnected | SessionState::ConnectedReadOnly => {}
-                    SessionState::Disconnected => return ConnectionEnd::SessionMayLive,
-                    _ => return ConnectionEnd::SessionEnded,
+                    SessionState::Disconnected => return false,
+                    _ => return true,
                 }
             }
-        } => how,
-        () = given_up.notified() => ConnectionEnd::SessionMayLive,
+        } => has_ended,
+        () = given_up.notified() => false,
     };
-    let _receiver_gone = end.send(EndedConnection { how, _tasks: tasks });
+    let _receiver_gone = end.send(EndedConnection { session_has_ended, _tasks: tasks });
 }
 
 /// Tries the servers, each once, until one opens or resumes the session. Servers that the session has left come last;
@@ -325,33 +306,35 @@ async fn open(
     left_servers: &LeftServers,
 ) -> Result<(Connection, StateWatcher, Duration), Failure> {
     let answer_timeout = settings.session_timeout / 4;
-    let presented = credentials.load(answer_timeout).await.map_err(Failure::Refused)?;
-    // With TLS, keep the names of the servers: the library compares the servers' certificates with them.
-    let speaks_tls = presented.tls.is_some();
-    let mut servers = match speaks_tls {
-        true => settings.hosts.split(',').map(Server::by_name).collect(),
-        false => resolve(&settings.hosts, answer_timeout).await?,
-    };
+    // Limits questions beside the attempt to connect, so that they hardly delay it, or the next one.
+    let question_timeout = answer_timeout / 4;
+    let presented = credentials.load(answer_timeout).await.map_err(Failure::Explained)?;
+    let trust = presented.tls.as_ref();
+    let tls = trust.map(|trust| &trust.config);
+    let (mut servers, mut causes) = resolve(&settings.hosts, tls.is_some(), answer_timeout).await;
     fastrand::shuffle(&mut servers);
     left_servers.put_last(&mut servers);
     let is_resumption = session.is_some();
-    // The failure at the last server that was tried.
-    let mut failure = Failure::Unreachable("no server".into());
+    // The servers at which connecting failed, and the last error.
+    let mut failed = vec![];
+    let mut last_error = Error::NoHosts;
     // The reason why a Kerberos login failed. Other servers are still tried: each has its own principal.
     let mut refused_login = None;
-    for Server { address: server, host } in servers {
-        let login = match credentials.begin_login(&host, answer_timeout).await {
+    for server in &servers {
+        let address = &server.address;
+        let host = credentials::host(&server.name);
+        let login = match credentials.begin_login(host, answer_timeout).await {
             Ok(login) => login,
             Err(why) => {
                 refused_login = Some(why);
                 continue;
             }
         };
-        let connector = build_connector(settings, session.as_ref(), &presented, login.as_ref())?;
+        let connector = build_connector(settings, session.as_ref(), &presented, login.as_ref());
         let connecting = async {
-            match speaks_tls {
-                true => connector.secure_connect(&server).await,
-                false => connector.connect(&server).await,
+            match tls {
+                Some(_) => connector.secure_connect(address).await,
+                None => connector.connect(address).await,
             }
         };
         // Limit each attempt, so that a silent server leaves time for the others. The library waits longer.
@@ -360,14 +343,14 @@ async fn open(
         let connected = if is_resumption {
             connecting.await
         } else {
-            // A new session is not used if its server is too old. The limit is short, because the new session waits for
-            // the version. A server that was too slow to answer is asked again when its version matters.
-            let asking = ask_version(&server, &presented, answer_timeout / 4);
+            // A new session is not used if its server is too old. A server that was too slow to answer is asked again when
+            // its version matters.
+            let asking = ask_version(address, tls, question_timeout);
             let (connected, asked) = tokio::join!(connecting, asking);
             if let Ok(version) = asked {
-                let problem = version.as_ref().and_then(|version| version.too_old(&server));
+                let problem = version.as_ref().and_then(|version| version.too_old(&server.name));
                 if let Some(problem) = problem {
-                    failure = Failure::Refused(problem);
+                    causes.push(problem);
                     continue;
                 }
                 known_version.set(version).expect("the cell is new");
@@ -378,20 +361,21 @@ async fn open(
             Ok(client) => client,
             Err(Error::AuthFailed) => {
                 if let Some(login) = &login {
-                    refused_login = Some(credentials.explain_refused_kerberos(login));
+                    refused_login = Some(login.explain_refusal());
                     continue;
                 }
                 // Without Kerberos, all servers check the same login, so no other server is tried.
                 let version = known_version.into_inner().flatten();
-                return Err(Failure::Refused(credentials.explain_refusal(version.as_ref())));
+                return Err(Failure::Explained(credentials.explain_refusal(version.as_ref())));
             }
             Err(Error::SessionExpired) => return Err(Failure::Expired),
             Err(error) => {
                 // With Kerberos, the cause may be that this member did not accept the server.
-                if let Some(why) = login.and_then(|login| login.failure(&server)) {
+                if let Some(why) = login.and_then(|login| login.failure(&server.name)) {
                     refused_login = Some(why);
                 }
-                failure = error.into();
+                failed.push(server);
+                last_error = error;
                 continue;
             }
         };
@@ -407,8 +391,8 @@ async fn open(
             given_up: Arc::new(Notify::new()),
             answer_timeout,
             session_timeout: settings.session_timeout,
-            server: server.into(),
-            presented: presented.clone(),
+            server: address.as_str().into(),
+            tls: tls.cloned(),
             version: Arc::new(known_version),
             has_left: Arc::default(),
             left_servers: left_servers.clone(),
@@ -424,11 +408,19 @@ async fn open(
         }
         return Ok((connection, states, granted));
     }
-    // The reason for a refused login is known, while another failure may need a diagnosis.
-    match refused_login {
-        Some(why) => Err(Failure::Refused(why)),
-        None => Err(failure),
+    if let Some(why) = refused_login {
+        return Err(Failure::Explained(why));
     }
+    let examinations =
+        failed.iter().map(|server| explain(&server.name, &server.address, trust, question_timeout));
+    causes.extend(join_all(examinations).await.into_iter().flatten());
+    if causes.is_empty() {
+        return Err(last_error.into());
+    }
+    causes.sort();
+    // The addresses of one name often have the same problem.
+    causes.dedup();
+    Err(Failure::Explained(causes.join("; ")))
 }
 
 /// Returns a connector with these settings and credentials, which resumes the session if there is one.
@@ -437,7 +429,7 @@ fn build_connector(
     session: Option<&SessionInfo>,
     presented: &PresentedCredentials,
     login: Option<&BegunLogin>,
-) -> Result<Connector, Error> {
+) -> Connector {
     let mut connector = Client::connector()
         .with_session_timeout(settings.session_timeout)
         // The longest timeout that the library accepts: it replaces a longer one by 2/5 of the session timeout. The
@@ -451,57 +443,37 @@ fn build_connector(
     if let Some(session) = session {
         connector = connector.with_session(session.clone());
     }
-    connector = presented.apply(connector)?;
-    if let Some(login) = login {
-        connector = login.apply(connector);
-    }
-    Ok(connector)
-}
-
-impl Server {
-    fn by_name(server: &str) -> Self {
-        Self { address: server.to_owned(), host: credentials::host(server).to_owned() }
+    connector = presented.apply(connector);
+    match login {
+        Some(login) => login.apply(connector),
+        None => connector,
     }
 }
 
-/// Returns each address of each server as a server of its own. The library would try the addresses of a name one after
-/// another, but within the limit of one attempt: behind an address that does not answer, the others would not be tried.
+/// Returns the servers whose names can be resolved, and for each other name the reason why it cannot.
 ///
-/// Fails only if no name can be resolved.
-async fn resolve(hosts: &str, limit: Duration) -> Result<Vec<Server>, Failure> {
-    let lookups = hosts.split(',').map(|server| lookup(server, limit));
+/// Without TLS, each address of each server is a server of its own. The library would try the addresses of a name one after
+/// another, but within the limit of one attempt: behind an address that does not answer, the others would not be tried.
+async fn resolve(hosts: &str, has_tls: bool, limit: Duration) -> (Vec<Server>, Vec<String>) {
+    let lookups = hosts.split(',').map(|name| timeout(limit, lookup_host(name)));
     let mut servers = vec![];
     let mut problems = vec![];
-    for (server, found) in hosts.split(',').zip(join_all(lookups).await) {
+    for (name, found) in hosts.split(',').zip(join_all(lookups).await) {
         match found {
-            Ok(found) => servers.extend(found.iter().map(|address| Server {
-                address: address.to_string(),
-                host: credentials::host(server).to_owned(),
+            Ok(Ok(found)) => servers.extend(found.map(|address| Server {
+                name: name.to_owned(),
+                address: if has_tls { name.to_owned() } else { address.to_string() },
             })),
-            Err(problem) => problems.push(format!("{server} {problem}")),
+            Ok(Err(error)) => problems.push(format!("{name} cannot be resolved: {error}")),
+            Err(_) => problems.push(format!(
+                "{name} cannot be resolved: the name server does not answer within {limit:?} (/etc/resolv.conf)"
+            )),
         }
     }
-    // If several names have the same address, only the first name is kept.
+    // With TLS, all addresses of a name are one server. Otherwise, several names may have the same address.
     servers.sort_by(|one, other| one.address.cmp(&other.address));
     servers.dedup_by(|one, other| one.address == other.address);
-    if servers.is_empty() {
-        return Err(Failure::Unresolved(problems.join("; ")));
-    }
-    Ok(servers)
-}
-
-/// Resolves the name of a server, `host:port`.
-///
-/// # Errors
-/// The problem, in words that follow the name of the server: the name is not known, or the name server does not answer.
-pub(super) async fn lookup(server: &str, limit: Duration) -> Result<Vec<SocketAddr>, String> {
-    match timeout(limit, lookup_host(server)).await {
-        Ok(Ok(found)) => Ok(found.collect()),
-        Ok(Err(error)) => Err(format!("cannot be resolved: {error}")),
-        Err(_) => Err(format!(
-            "cannot be resolved: the name server does not answer within {limit:?} (/etc/resolv.conf)"
-        )),
-    }
+    (servers, problems)
 }
 
 /// The tasks that the client library spawns for one connection.
@@ -535,7 +507,7 @@ impl Failure {
     pub(crate) fn reason(self) -> String {
         match self {
             Self::Expired => "the session has expired".into(),
-            Self::Unreachable(why) | Self::Unresolved(why) | Self::Refused(why) => why,
+            Self::Explained(why) | Self::Unexplained(why) => why,
         }
     }
 }
@@ -544,7 +516,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
             Error::SessionExpired => Self::Expired,
-            error => Self::Unreachable(in_words(&error)),
+            error => Self::Unexplained(in_words(&error)),
         }
     }
 }
@@ -584,6 +556,35 @@ pub(crate) fn is_server_answer(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::security::{AclPolicy, Security};
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn each_server_that_does_not_serve_is_reported() {
+        let idle = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let hosts = format!("127.0.0.1:1,127.0.0.1:2,{}", idle.local_addr().unwrap());
+        let serving = tokio::spawn(async move {
+            while let Ok((mut client, _)) = idle.accept().await {
+                let answer = b"This ZooKeeper instance is not currently serving requests\n";
+                let _already_gone = client.write_all(answer).await;
+            }
+        });
+        let security =
+            Security { tls: None, login: None, acl: AclPolicy::Open, is_open_by_choice: false };
+        let session_timeout = Duration::from_secs(40);
+        let settings = Zookeeper { hosts: hosts.clone(), session_timeout, security };
+        let credentials = Credentials::of(&settings);
+        let left = LeftServers::none(Clock::system());
+        let connected = connect(&settings, &credentials, None, &left).await;
+        let Err(Failure::Explained(found)) = connected else { panic!("nothing is explained") };
+        let named: Vec<_> =
+            found.split("; ").map(|what| what.split(' ').next().unwrap_or_default()).collect();
+        assert_eq!(named, hosts.split(',').collect::<Vec<_>>(), "{found}");
+        assert!(found.contains(":1 cannot be reached"), "{found}");
+        assert!(found.ends_with("see each other?"), "{found}");
+        serving.abort();
+    }
 
     #[test]
     fn internal_words_of_the_library_do_not_reach_an_operator() {

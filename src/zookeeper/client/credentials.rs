@@ -37,7 +37,7 @@ pub struct Credentials {
     settings: Zookeeper,
     loaded: Mutex<LoadedFiles>,
     /// `None` if Kerberos is not configured.
-    tickets: Option<Tickets>,
+    tickets: Option<Arc<Tickets>>,
     /// The reason why the last Kerberos login could not begin; `None` if it has begun.
     login_failure: Mutex<Option<String>>,
     /// Kerberos logins of a command may take until this moment. `None` for a member: its logins have only the limit of each
@@ -60,30 +60,24 @@ pub(crate) struct PresentedCredentials {
     login: Option<(Scheme, SecretString)>,
 }
 
-/// The trusted CAs and the member's own certificate, in two forms: the client library takes only the files' texts.
+/// The trusted CAs and the member's own certificate.
 pub(crate) struct Trust {
-    /// For our own handshakes: those of a diagnosis, and of a request for the server's version.
-    pub(crate) config: Arc<ClientConfig>,
-    /// The text of the file of the CAs.
-    ca: Zeroizing<String>,
-    /// The text of the certificate's file, which may hold the key as well, and of the key's file.
-    own: Option<(Zeroizing<String>, SecretString)>,
+    pub(super) settings: Tls,
+    pub(super) config: Arc<ClientConfig>,
+    /// Why our certificate is not valid now; `None` if it is valid, or cannot be checked here.
+    pub(super) own_problem: Option<String>,
 }
 
-/// Checks the configured credentials at the start. Returns warnings for the operator.
+/// Checks the configured credentials at the start. Returns a warning for the operator if the own certificate is not valid now.
 ///
 /// # Errors
 /// A sentence that names the key and the file, the problem, and how to fix it.
-pub fn check(settings: &Settings) -> Result<Vec<String>, ConfigError> {
+pub fn check(settings: &Settings) -> Result<Option<String>, ConfigError> {
     let settings = &settings.zookeeper;
-    let presented = PresentedCredentials::read(settings)?;
-    let mut warnings: Vec<_> = kerberos::check(settings)?.into_iter().collect();
-    if presented.tls.is_some() {
-        settings.hosts.split(',').try_for_each(|host| server_name(host).map(drop))?;
-    }
-    let tls = settings.security.tls.as_ref();
-    warnings.extend(tls.and_then(own_certificate_problem));
-    Ok(warnings)
+    kerberos::check(settings)?;
+    let Some(trust) = PresentedCredentials::read(settings)?.tls else { return Ok(None) };
+    settings.hosts.split(',').try_for_each(|host| server_name(host).map(drop))?;
+    Ok(trust.own_problem)
 }
 
 /// Returns the name that the certificate of the server at `host:port` must have.
@@ -150,12 +144,6 @@ impl Credentials {
         begun.map(Some)
     }
 
-    /// Explains why servers may refuse this Kerberos login, and requests new tickets.
-    pub(super) fn explain_refused_kerberos(&self, login: &BegunLogin) -> String {
-        let tickets = self.tickets.as_ref().expect("the login was begun with them");
-        tickets.explain_refusal(login)
-    }
-
     /// Returns why the last Kerberos login could not begin, so that its server was not tried; `None` if it has begun.
     pub fn login_failure(&self) -> Option<String> {
         self.login_failure.lock().expect("no panic while it is held").clone()
@@ -164,7 +152,7 @@ impl Credentials {
     /// Returns when the Kerberos tickets end, or have ended; the epoch before the first tickets, and `None` if Kerberos
     /// is not configured.
     pub(crate) fn tickets_end_at(&self) -> Option<SystemTime> {
-        self.tickets.as_ref().map(Tickets::end_at)
+        Some(self.tickets.as_ref()?.end_at())
     }
 
     /// Describes to operators what is wrong with the Kerberos tickets; `None` if nothing is. The consequence for the member
@@ -216,11 +204,6 @@ impl Credentials {
         }
     }
 
-    /// Returns the last valid credentials; `None` if none were read yet.
-    pub(crate) fn last_presented(&self) -> Option<Arc<PresentedCredentials>> {
-        self.loaded().presented.clone()
-    }
-
     /// Explains why servers may refuse the login, and what to do about it. `version` is the servers' version, if known.
     pub(crate) fn explain_refusal(&self, version: Option<&ServerVersion>) -> String {
         let Some(login) = &self.settings.security.login else {
@@ -246,7 +229,7 @@ impl Credentials {
                 );
             }
         };
-        let presented = self.last_presented();
+        let presented = self.loaded().presented.clone();
         let user = presented.as_ref().and_then(|presented| presented.user()).unwrap_or_default();
         let place = describe_source(credentials);
         let mut why = format!(
@@ -278,18 +261,12 @@ impl PresentedCredentials {
     }
 
     /// Hands the credentials to the library, which keeps copies for as long as the connection lasts.
-    pub(crate) fn apply(&self, connector: Connector) -> Result<Connector, ::zookeeper::Error> {
+    pub(crate) fn apply(&self, connector: Connector) -> Connector {
         let connector = match &self.tls {
-            Some(trust) => {
-                let options = TlsOptions::new().with_pem_ca(&trust.ca)?;
-                connector.with_tls(match &trust.own {
-                    Some((cert, key)) => options.with_pem_identity(cert, key.expose_secret())?,
-                    None => options,
-                })
-            }
+            Some(trust) => connector.with_tls(TlsOptions::new().with_certs(trust.config.clone())),
             None => connector,
         };
-        Ok(match &self.login {
+        match &self.login {
             Some((Scheme::Digest, secret)) => {
                 connector.with_auth("digest", secret.expose_secret().as_bytes())
             }
@@ -300,7 +277,7 @@ impl PresentedCredentials {
             }
             // A Kerberos login is added by `BegunLogin::apply` instead.
             Some((Scheme::Kerberos, _)) | None => connector,
-        })
+        }
     }
 
     /// Returns the user of the login, for a message.
@@ -313,8 +290,9 @@ impl PresentedCredentials {
 impl Trust {
     /// Reads the files, and checks that they can be used together.
     fn read(tls: &Tls) -> Result<Self, ConfigError> {
-        let (roots, crls, ca_text) = authorities(&tls.ca)?;
-        let verifier = WebPkiServerVerifier::builder(roots.into()).with_crls(crls).build();
+        let settings = tls.clone();
+        let (roots, crls) = authorities(&tls.ca)?;
+        let verifier = WebPkiServerVerifier::builder(roots.clone()).with_crls(crls).build();
         let verifier = verifier.map_err(|error| {
             let problem = match error {
                 VerifierBuilderError::InvalidCrl(wrong) => {
@@ -327,13 +305,14 @@ impl Trust {
         let builder = ClientConfig::builder().with_webpki_verifier(verifier);
         let Some(own) = &tls.own else {
             let config = builder.with_no_client_auth().into();
-            return Ok(Self { config, ca: ca_text, own: None });
+            return Ok(Self { settings, config, own_problem: None });
         };
-        let (chain, chain_text) = certificates(TLS_CERT.key(), &own.cert)?;
-        let (key, key_text) = private_key(&own.key)?;
-        let config = builder.with_client_auth_cert(chain, key);
-        let config = config.map_err(|error| unusable_pair(own, error))?;
-        Ok(Self { config: config.into(), ca: ca_text, own: Some((chain_text, key_text)) })
+        let cert = text(TLS_CERT.key(), &own.cert)?;
+        let chain = certificates(TLS_CERT.key(), &own.cert, &cert)?;
+        let own_problem = own_certificate_problem(&own.cert, &chain, roots);
+        let config = builder.with_client_auth_cert(chain, private_key(&own.key)?);
+        let config = config.map_err(|error| unusable_pair(own, error))?.into();
+        Ok(Self { settings, config, own_problem })
     }
 }
 
@@ -357,14 +336,13 @@ fn unusable_pair(own: &OwnCertificate, error: Error) -> ConfigError {
     }
 }
 
-/// The trusted CAs, their revocation lists, and the text of the file that has both.
-type Authorities = (RootCertStore, Vec<CertificateRevocationListDer<'static>>, Zeroizing<String>);
-
-/// Reads `zookeeper.tls.ca`.
-fn authorities(file: &Path) -> Result<Authorities, ConfigError> {
-    let (certificates, text) = certificates(TLS_CA.key(), file)?;
+/// Reads the trusted CAs, and their revocation lists, from `zookeeper.tls.ca`.
+fn authorities(
+    file: &Path,
+) -> Result<(Arc<RootCertStore>, Vec<CertificateRevocationListDer<'static>>), ConfigError> {
+    let text = text(TLS_CA.key(), file)?;
     let mut roots = RootCertStore::empty();
-    for certificate in certificates {
+    for certificate in certificates(TLS_CA.key(), file, &text)? {
         roots.add(certificate).map_err(|error| {
             let problem = match error {
                 Error::InvalidCertificate(wrong) => {
@@ -375,32 +353,34 @@ fn authorities(file: &Path) -> Result<Authorities, ConfigError> {
             ConfigError::without_key(problem).in_file(TLS_CA.key(), file)
         })?;
     }
-    let crls =
-        CertificateRevocationListDer::pem_slice_iter(text.as_bytes()).collect::<Result<_, _>>();
-    let crls = crls.map_err(|error| invalid_pem(TLS_CA.key(), file, &error))?;
-    Ok((roots, crls, text))
+    Ok((roots.into(), pem_items(TLS_CA.key(), file, &text)?))
 }
 
-/// The certificates in a file, and the text of the file.
-type Certificates = (Vec<CertificateDer<'static>>, Zeroizing<String>);
-
-/// Reads the certificates in a file, of which there must be at least one. `key` is the configuration key that names the
-/// file.
-fn certificates(key: &str, file: &Path) -> Result<Certificates, ConfigError> {
-    let text = text(key, file)?;
-    let found = CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
-    let found = found.map_err(|error| invalid_pem(key, file, &error))?;
+/// Returns the certificates in the text of a file, of which there must be at least one. `key` is the configuration key that
+/// names the file.
+fn certificates(
+    key: &str,
+    file: &Path,
+    text: &str,
+) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+    let found: Vec<_> = pem_items(key, file, text)?;
     if found.is_empty() {
         let flaw = ConfigError::without_key("holds no certificate in PEM (BEGIN CERTIFICATE)");
         return Err(flaw.in_file(key, file));
     }
-    Ok((found, text))
+    Ok(found)
 }
 
-/// Reads the private key of our certificate. Also returns the text of the file.
-fn private_key(file: &Path) -> Result<(PrivateKeyDer<'static>, SecretString), ConfigError> {
+/// Returns the sections of one type in the text of a file.
+fn pem_items<T: PemObject>(key: &str, file: &Path, text: &str) -> Result<Vec<T>, ConfigError> {
+    let items = T::pem_slice_iter(text.as_bytes()).collect::<Result<_, _>>();
+    items.map_err(|error| invalid_pem(key, file, &error))
+}
+
+/// Reads the private key of our certificate.
+fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, ConfigError> {
     let text = text(TLS_KEY.key(), file)?;
-    let key = PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| match error {
+    PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| match error {
         PemError::NoItemsFound => {
             let what = if text.contains("BEGIN ENCRYPTED PRIVATE KEY") {
                 "only one behind a passphrase, which cannot be entered: decrypt it with openssl pkey"
@@ -410,8 +390,7 @@ fn private_key(file: &Path) -> Result<(PrivateKeyDer<'static>, SecretString), Co
             ConfigError::without_key(format!("holds no private key in PEM ({what})")).in_file(TLS_KEY.key(), file)
         }
         error => invalid_pem(TLS_KEY.key(), file, &error),
-    })?;
-    Ok((key, text.as_str().into()))
+    })
 }
 
 fn invalid_pem(key: &str, file: &Path, error: &PemError) -> ConfigError {
@@ -470,12 +449,13 @@ fn read_text(file: &Path) -> Result<Zeroizing<String>, String> {
 
 /// Explains why our certificate is not valid now; `None` if it is valid, or cannot be checked here. This is only a
 /// warning: servers may accept the certificate, and it may be renewed soon.
-pub(super) fn own_certificate_problem(tls: &Tls) -> Option<String> {
-    let OwnCertificate { cert, .. } = tls.own.as_ref()?;
-    let (chain, _) = certificates(TLS_CERT.key(), cert).ok()?;
+fn own_certificate_problem(
+    cert: &Path,
+    chain: &[CertificateDer<'static>],
+    roots: Arc<RootCertStore>,
+) -> Option<String> {
     let (first, others) = chain.split_first()?;
-    let (roots, ..) = authorities(&tls.ca).ok()?;
-    let verifier = WebPkiClientVerifier::builder(roots.into()).build().ok()?;
+    let verifier = WebPkiClientVerifier::builder(roots).build().ok()?;
     let name = cert.display();
     // The TLS library's check of a client's certificate, as a server would perform it.
     match verifier.verify_client_cert(first, others, UnixTime::now()) {

@@ -23,10 +23,9 @@ pub(crate) use connection::{
     is_server_answer,
 };
 pub use credentials::{Credentials, check};
-pub(crate) use diagnosis::diagnose;
 pub(crate) use session::{
-    PreviousEnd, SessionHandle, SessionSettings, SessionTask, UnclosedSession, close_limit,
-    close_saved_session, rejoin_delay,
+    DELAY_AFTER_CLOSE, SessionHandle, SessionSettings, SessionTask, UnclosedSession, close_session,
+    rejoin_delay,
 };
 pub use session_file::{OpenedSessionFile, SavedSession, SessionFile};
 

@@ -3,19 +3,20 @@
 
 use crate::config::{ConfigError, Zookeeper};
 use ::zookeeper::Connector;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 pub(crate) enum Tickets {}
 
 pub(crate) enum BegunLogin {}
 
-/// In a build with Kerberos, this returns a warning about the keytab. Here there is nothing to check.
-pub(super) fn check(_settings: &Zookeeper) -> Result<Option<String>, ConfigError> {
-    Ok(None)
+/// In a build with Kerberos, this checks the keytab.
+pub(super) fn check(_settings: &Zookeeper) -> Result<(), ConfigError> {
+    Ok(())
 }
 
 impl Tickets {
-    pub(super) fn of(_settings: &Zookeeper) -> Option<Self> {
+    pub(super) fn of(_settings: &Zookeeper) -> Option<Arc<Self>> {
         None
     }
 
@@ -31,14 +32,14 @@ impl Tickets {
     pub(super) async fn begin(&self, _host: &str, _limit: Duration) -> Result<BegunLogin, String> {
         match *self {}
     }
-
-    pub(super) fn explain_refusal(&self, _login: &BegunLogin) -> String {
-        match *self {}
-    }
 }
 
 impl BegunLogin {
     pub(super) fn apply(&self, _connector: Connector) -> Connector {
+        match *self {}
+    }
+
+    pub(super) fn explain_refusal(&self) -> String {
         match *self {}
     }
 

@@ -1,11 +1,13 @@
 //! The version of a server, as it reports it to any client (`srvr`).
 
-use super::credentials::{Trust, server_name};
-use super::diagnosis::ask_srvr;
+use super::credentials::server_name;
 use std::fmt;
-use std::io;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
 
 /// The first version with `create2` and containers, which this program needs.
 const REQUIRED: [u32; 3] = [3, 5, 0];
@@ -26,18 +28,13 @@ pub(crate) struct ServerVersion {
 impl ServerVersion {
     /// Asks the server at `host:port`. Returns `None` if its answer has no version, for example because `srvr` is not
     /// on its whitelist. Fails without an answer.
-    pub(crate) async fn of(server: &str, trust: Option<&Trust>) -> io::Result<Option<Self>> {
-        let mut tcp = TcpStream::connect(server).await?;
-        let answer = match trust {
-            Some(trust) => {
-                let name = server_name(server).map_err(io::Error::other)?;
-                let connector = TlsConnector::from(trust.config.clone());
-                ask_srvr(&mut connector.connect(name, tcp).await?).await?
-            }
-            None => ask_srvr(&mut tcp).await?,
-        };
+    pub(super) async fn of(
+        server: &str,
+        tls: Option<&Arc<ClientConfig>>,
+    ) -> io::Result<Option<Self>> {
+        let answer = ask_srvr(server, TcpStream::connect(server).await?, tls).await?;
         if answer.is_empty() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+            return Err(ErrorKind::UnexpectedEof.into());
         }
         Ok(Self::parse(&String::from_utf8_lossy(&answer)))
     }
@@ -83,6 +80,33 @@ impl fmt::Display for ServerVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
+}
+
+/// Sends the four-letter command `srvr` to the server at `host:port`, over this connection, and returns the beginning of the
+/// answer, or nothing if the server closes the connection without one. ZooKeeper answers with text even if the command is not
+/// allowed.
+pub(super) async fn ask_srvr(
+    server: &str,
+    mut tcp: TcpStream,
+    tls: Option<&Arc<ClientConfig>>,
+) -> io::Result<Vec<u8>> {
+    let Some(config) = tls else { return ask_over(&mut tcp).await };
+    let name = server_name(server).map_err(io::Error::other)?;
+    ask_over(&mut TlsConnector::from(config.clone()).connect(name, tcp).await?).await
+}
+
+async fn ask_over(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<Vec<u8>> {
+    // The newline makes the command long enough for a TLS server to recognize that it is not TLS.
+    stream.write_all(b"srvr\n").await?;
+    stream.flush().await?;
+    let mut answer = vec![0; 64];
+    let length = match stream.read(&mut answer).await {
+        // The TLS library's error if the server closes the connection without ending TLS: no answer.
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => 0,
+        length => length?,
+    };
+    answer.truncate(length);
+    Ok(answer)
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use super::EventSender;
 use super::connection::{
-    Connection, ConnectionEnd, Failure, LeftServers, OpenedConnection, connect, is_server_answer,
+    Connection, Failure, LeftServers, OpenedConnection, connect, is_server_answer,
 };
 use super::credentials::Credentials;
-use super::failure_reporter::{CauseSource, FailureReporter};
+use super::failure_reporter::FailureReporter;
 use super::session_file::{SavedSession, SessionFile};
 use crate::clock::Clock;
 use crate::config::Zookeeper;
@@ -21,7 +21,7 @@ use tracing::{debug, info, warn};
 
 /// Delay before the next session is opened, after a session that was closed on purpose. Meanwhile, the new head of the
 /// queue sends its claim, which the load of opening a session at the same time would slow down.
-const DELAY_AFTER_CLOSE: Duration = Duration::from_millis(50);
+pub(crate) const DELAY_AFTER_CLOSE: Duration = Duration::from_millis(50);
 
 /// Returns the delay before the next session, or the next join, after a client has deleted our znode. Perhaps the
 /// client is deleting the whole path, and cannot if members create new znodes in it at once. The delay is random, so
@@ -43,22 +43,14 @@ pub(crate) struct SessionSettings {
     pub(crate) link: watch::Sender<ConnectionState>,
     /// The purpose of the session, which tells a sidecar's sessions apart in the log.
     pub(crate) purpose: &'static str,
-    pub(crate) previous_end: PreviousEnd,
+    /// The delay before the session is opened.
+    pub(crate) delay: Duration,
+    /// Publishes the current connection: see [`SessionHandle`].
+    pub(crate) connections: watch::Sender<Option<Connection>>,
     /// The file in which the session is saved for the next process.
     pub(crate) file: Option<Arc<SessionFile>>,
     /// The session of the previous process, to be resumed instead of opening a new one.
     pub(crate) former: Option<SavedSession>,
-}
-
-/// The end of the previous session, which determines the delay before the next one is opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PreviousEnd {
-    /// There was no previous session, or it has ended by itself, for example by expiring.
-    Ended,
-    /// The previous session was closed on purpose.
-    Closed,
-    /// The previous session was closed because a client had deleted its znode.
-    ClosedAfterDeletion,
 }
 
 /// A session that its own task keeps alive.
@@ -70,23 +62,8 @@ pub(crate) struct SessionTask {
     task: JoinHandle<UnclosedSession>,
 }
 
-/// A previous session, while it is being closed.
-struct ClosingSession {
-    session: SessionInfo,
-    /// The task that closes the session; it returns true if the session has ended.
-    task: JoinHandle<bool>,
-}
-
-/// A session that was just opened, or resumed after a restart of the process.
-struct StartedSession {
-    session: SessionInfo,
-    opened: OpenedConnection,
-    /// The previous session, if it is still being closed.
-    closing: Option<ClosingSession>,
-}
-
-/// Gives access to the current connection of a session. Any number of users share a session, each with a clone of this
-/// handle. The channel has `None` while the session has no connection, and is closed when the session's task has ended.
+/// Gives access to the current connection of a session, or of sessions that follow one another. Any number of users share a
+/// session, each with a clone of this handle. The channel has `None` while there is no connection.
 #[derive(Clone)]
 pub(crate) struct SessionHandle(watch::Receiver<Option<Connection>>);
 
@@ -94,7 +71,6 @@ pub(crate) struct SessionHandle(watch::Receiver<Option<Connection>>);
 struct SessionKeeper {
     settings: SessionSettings,
     events: EventSender<SessionEvent>,
-    connection: watch::Sender<Option<Connection>>,
     left_servers: LeftServers,
 }
 
@@ -105,12 +81,12 @@ impl SessionTask {
         previous: UnclosedSession,
         events: EventSender<SessionEvent>,
     ) -> Self {
-        let (connection, connections) = watch::channel(None);
+        let handle = SessionHandle::of(&settings.connections);
         let (close, closing) = oneshot::channel();
         let left_servers = LeftServers::none(settings.clock);
-        let keeper = SessionKeeper { settings, events, connection, left_servers };
+        let keeper = SessionKeeper { settings, events, left_servers };
         let task = tokio::spawn(keeper.keep(previous, closing));
-        Self { handle: SessionHandle(connections), close, task }
+        Self { handle, close, task }
     }
 
     pub(crate) fn handle(&self) -> SessionHandle {
@@ -130,24 +106,18 @@ impl SessionTask {
     }
 }
 
-impl PreviousEnd {
-    fn delay(self) -> Duration {
-        match self {
-            Self::Ended => Duration::ZERO,
-            Self::Closed => DELAY_AFTER_CLOSE,
-            Self::ClosedAfterDeletion => rejoin_delay(),
-        }
-    }
-}
-
 impl SessionHandle {
+    pub(crate) fn of(connections: &watch::Sender<Option<Connection>>) -> Self {
+        Self(connections.subscribe())
+    }
+
     /// Returns the current connection; waits until there is one.
     pub(crate) async fn connection(&self) -> Connection {
         let mut connections = self.0.clone();
         let found = connections.wait_for(Option::is_some).await.map(|found| found.clone());
         match found {
             Ok(found) => found.expect("just waited for"),
-            // The session has ended, and its users are about to end.
+            // No session will follow, and the users are about to end.
             Err(_) => std::future::pending().await,
         }
     }
@@ -160,7 +130,7 @@ impl SessionHandle {
     /// Waits until the connection differs from what was last seen: it is new, gone or replaced.
     pub(crate) async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
-            // The session has ended, and its users are about to end.
+            // No session will follow, and the users are about to end.
             std::future::pending().await
         }
     }
@@ -177,7 +147,7 @@ impl SessionKeeper {
         // The session that the next task has to close if this task must end before it has a session of its own.
         let mut unclosed = previous.clone();
         let starting = async {
-            tokio::time::sleep(self.settings.previous_end.delay()).await;
+            tokio::time::sleep(self.settings.delay).await;
             match &self.settings.former {
                 Some(former) => self.take_over(former, &mut unclosed).await,
                 None => Ok(self.open(previous).await),
@@ -187,31 +157,30 @@ impl SessionKeeper {
             started = starting => Some(started),
             _ = &mut close => None,
         };
-        let StartedSession { mut session, mut opened, closing } = match started {
-            Some(Ok(started)) => started,
+        let mut opened = match started {
+            Some(Ok(opened)) => opened,
             // The session of the previous process could not be resumed.
             Some(Err(former)) => return former,
             // The request to close came before a session was ready.
             None => return unclosed,
         };
         loop {
-            self.connection.send_replace(Some(opened.connection));
+            let session = opened.connection.client.session().clone();
+            self.settings.connections.send_replace(Some(opened.connection));
             let end = tokio::select! {
                 end = &mut opened.ended => end,
                 _ = &mut close => {
-                    self.connection.send_replace(None);
+                    self.settings.connections.send_replace(None);
                     // When the last client is dropped, the library closes the session and reports its end.
                     let ended = timeout(close_limit(&self.settings.zookeeper), opened.ended).await;
-                    let closed = matches!(ended, Ok(Ok(ended)) if ended.how == ConnectionEnd::SessionEnded);
-                    // If both may be alive, return only this session: a task still tries to close the previous one.
-                    return if closed { self.await_closing(closing).await } else { Some(session) };
+                    let is_closed = matches!(ended, Ok(Ok(ended)) if ended.session_has_ended);
+                    return if is_closed { None } else { Some(session) };
                 }
             };
             // The users must lose the connection before `end` is dropped: see `EndedConnection`. (`end` is an error if
             // the task of the connection has panicked.)
-            self.connection.send_replace(None);
-            let how = end.map_or(ConnectionEnd::SessionMayLive, |ended| ended.how);
-            if how == ConnectionEnd::SessionEnded {
+            self.settings.connections.send_replace(None);
+            if end.is_ok_and(|ended| ended.session_has_ended) {
                 self.report_lost(&session, "the session has ended");
                 // The library may be wrong about the end, so the task of the next session closes this one first.
                 return Some(session);
@@ -225,23 +194,11 @@ impl SessionKeeper {
             };
             let (reopened, sent_at) = match resumed {
                 Ok(resumed) => resumed,
-                // The previous session may still be alive as well.
-                Err(unclosed) => return self.await_closing(closing).await.or(unclosed),
+                Err(unclosed) => return unclosed,
             };
             opened = reopened;
-            session = opened.connection.client.session().clone();
             self.report_connected(&opened);
             (self.events)(SessionEvent::Resumed { timeout: opened.timeout, sent_at });
-        }
-    }
-
-    /// Waits until the previous session is closed, within a limit, if it is still being closed. Returns that session if
-    /// it may still be alive.
-    async fn await_closing(&self, closing: Option<ClosingSession>) -> UnclosedSession {
-        let ClosingSession { session, task } = closing?;
-        match timeout(close_limit(&self.settings.zookeeper), task).await {
-            Ok(Ok(true)) => None,
-            _ => Some(session),
         }
     }
 
@@ -251,14 +208,14 @@ impl SessionKeeper {
         &self,
         former: &SavedSession,
         unclosed: &mut UnclosedSession,
-    ) -> Result<StartedSession, UnclosedSession> {
+    ) -> Result<OpenedConnection, UnclosedSession> {
         let session = former.session();
         *unclosed = Some(session.clone());
         let what = "the session of the process before is not resumed yet";
         let (opened, sent_at) = self.resume(&session, what).await?;
-        let record = former.record;
+        let record = former.record();
         let restart = SessionRestart {
-            down_for: self.settings.clock.now().since(former.noted_at),
+            down_for: self.settings.clock.now().since(former.noted_at()),
             restarts: former.restarts.saturating_add(1),
         };
         if let Some(file) = &self.settings.file {
@@ -277,19 +234,19 @@ impl SessionKeeper {
         self.report_connected(&opened);
         let timeout = opened.timeout;
         (self.events)(SessionEvent::TakenOver { record, timeout, sent_at });
-        Ok(StartedSession { session, opened, closing: None })
+        Ok(opened)
     }
 
     /// Opens a new session, trying until that succeeds or the caller drops this future.
-    async fn open(&self, mut previous: UnclosedSession) -> StartedSession {
+    async fn open(&self, mut previous: UnclosedSession) -> OpenedConnection {
         let SessionSettings { zookeeper, clock, file, .. } = &self.settings;
         let mut backoff = Backoff::new();
         let what = format!("no session with ZooKeeper at {}", zookeeper.hosts);
         let mut reporter = self.reporter(None, what);
         loop {
             let sent_at = clock.now();
-            match reporter.with_reports(self.open_once(&mut previous)).await {
-                Ok((opened, closing)) => {
+            match self.open_once(&mut previous).await {
+                Ok(opened) => {
                     let session = opened.connection.client.session().clone();
                     if let Some(file) = file {
                         file.save(&session, opened.timeout, clock.now());
@@ -298,27 +255,17 @@ impl SessionKeeper {
                     let id = SessionId(session.id().0);
                     let timeout = opened.timeout;
                     (self.events)(SessionEvent::Opened { session: id, timeout, sent_at });
-                    return StartedSession { session, opened, closing };
+                    return opened;
                 }
-                // The new session has ended before it was used.
-                Err(Failure::Expired) => {}
-                Err(Failure::Unreachable(why)) => reporter.investigate(why),
-                Err(Failure::Unresolved(why)) => {
-                    reporter.report_cause(&why, CauseSource::Diagnosis);
-                }
-                Err(Failure::Refused(why)) => reporter.report_cause(&why, CauseSource::Servers),
+                Err(failure) => reporter.report(failure),
             }
-            reporter.with_reports(backoff.wait()).await;
+            backoff.wait().await;
         }
     }
 
-    /// Opens a new session, and closes the previous one over another connection. Waits only for a limited time until
-    /// the previous session is closed; if that takes longer, also returns the session that is being closed. On failure,
-    /// `previous` still has the session to close.
-    async fn open_once(
-        &self,
-        previous: &mut UnclosedSession,
-    ) -> Result<(OpenedConnection, Option<ClosingSession>), Failure> {
+    /// Opens a new session, and closes the previous one over another connection. On failure, `previous` still has the session
+    /// to close.
+    async fn open_once(&self, previous: &mut UnclosedSession) -> Result<OpenedConnection, Failure> {
         let SessionSettings { zookeeper, credentials, clock, .. } = &self.settings;
         let opened = connect(zookeeper, credentials, None, &self.left_servers).await?;
         if previous.is_some() {
@@ -329,17 +276,12 @@ impl SessionKeeper {
                 _ => {}
             }
         }
-        let Some(session) = previous.take() else { return Ok((opened, None)) };
-        let closing =
-            close_session(*clock, zookeeper.clone(), credentials.clone(), session.clone());
-        let mut task = tokio::spawn(closing);
-        // The old znode should be gone before a new one is created. If that takes long, the old session is closed while the
-        // new one is already used.
-        match timeout(close_limit(zookeeper), &mut task).await {
-            // The old session has ended, or `close_session` has logged that it is left to expire.
-            Ok(_) => Ok((opened, None)),
-            Err(_) => Ok((opened, Some(ClosingSession { session, task }))),
+        if let Some(session) = previous.take() {
+            // The old znode should be gone before a new one is created. If that takes long, the new session is already used
+            // meanwhile.
+            close_session(*clock, zookeeper, credentials, session).await;
         }
+        Ok(opened)
     }
 
     /// Tries to resume the session for as long as the servers keep it without requests. `what` is the beginning of the
@@ -360,26 +302,19 @@ impl SessionKeeper {
             let sent_at = clock.now();
             let resuming =
                 connect(zookeeper, credentials, Some(session.clone()), &self.left_servers);
-            match reporter.with_reports(resuming).await {
+            match resuming.await {
                 Ok(opened) => return Ok((opened, sent_at)),
                 Err(Failure::Expired) => {
                     self.report_lost(session, "the session has expired");
                     return Err(None);
                 }
-                Err(Failure::Unreachable(why)) => {
-                    debug!("not resumed: {why}");
-                    reporter.investigate(why);
-                }
-                Err(Failure::Unresolved(why)) => {
-                    reporter.report_cause(&why, CauseSource::Diagnosis);
-                }
-                Err(Failure::Refused(why)) => reporter.report_cause(&why, CauseSource::Servers),
+                Err(failure) => reporter.report(failure),
             }
             if clock.now().since(lost_at) > zookeeper.session_timeout {
                 self.report_lost(session, "no server was reached for as long as the session lasts");
                 return Err(Some(session.clone()));
             }
-            reporter.with_reports(backoff.wait()).await;
+            backoff.wait().await;
         }
     }
 
@@ -419,47 +354,38 @@ impl SessionKeeper {
             self.settings.purpose
         );
         self.settings.link.send_modify(|link| {
-            // Keep `restart` and `foreign`, which do not depend on the connection.
-            let restart = link.restart;
-            let foreign = std::mem::take(&mut link.foreign);
-            *link = ConnectionState {
-                session: Some((id, timeout)),
-                connected: true,
-                server: Some(server.into()),
-                restart,
-                foreign,
-                granted: Some(opened.connection.client.session_timeout()),
-                ..ConnectionState::default()
-            };
+            link.session = Some((id, timeout));
+            link.connected = true;
+            link.server = Some(server.into());
+            link.granted = Some(opened.connection.client.session_timeout());
+            link.problem = None;
         });
     }
 }
 
 /// Returns the longest time to wait for the end of a session. The limit is short, because the wait delays the next
 /// session, or the end of the process.
-pub(crate) fn close_limit(settings: &Zookeeper) -> Duration {
+fn close_limit(settings: &Zookeeper) -> Duration {
     (settings.session_timeout / 4).min(Duration::from_secs(1))
 }
 
-/// Closes the session of the previous process, within the limit. Returns the session if it may still be alive.
-pub(crate) async fn close_saved_session(
-    former: &SavedSession,
+/// Closes a session that was given up. Returns true if the session has certainly ended. Waits only for a limited time, while a
+/// task goes on to close the session.
+pub(crate) async fn close_session(
     clock: Clock,
     settings: &Zookeeper,
     credentials: &Arc<Credentials>,
-    limit: Duration,
-) -> UnclosedSession {
-    let session = former.session();
-    let closing = close_session(clock, settings.clone(), credentials.clone(), session.clone());
-    let has_ended = timeout(limit, closing).await.unwrap_or(false);
-    if has_ended { None } else { Some(session) }
+    session: SessionInfo,
+) -> bool {
+    let closing = close_through_any(clock, settings.clone(), credentials.clone(), session);
+    matches!(timeout(close_limit(settings), tokio::spawn(closing)).await, Ok(Ok(true)))
 }
 
 const DISCONNECTED: &str = "lost connection to ZooKeeper";
 
-/// Closes a session that was given up, through any server that answers, and logs the outcome. Returns true if the session
-/// has ended, and false if no server closed it in time, so that its znodes exist until the session expires.
-async fn close_session(
+/// Closes a session through any server that answers, and logs the outcome. Returns true if the session has ended, and false
+/// if no server closed it in time, so that its znodes exist until the session expires.
+async fn close_through_any(
     clock: Clock,
     settings: Zookeeper,
     credentials: Arc<Credentials>,
@@ -478,7 +404,7 @@ async fn close_session(
                 // When the last client is dropped, the library closes the session and reports its end.
                 drop(connection);
                 let ended = timeout(settings.session_timeout / 4, ended).await;
-                if matches!(ended, Ok(Ok(ended)) if ended.how == ConnectionEnd::SessionEnded) {
+                if matches!(ended, Ok(Ok(ended)) if ended.session_has_ended) {
                     info!(session = %id, "the previous session is closed");
                     return true;
                 }
@@ -639,7 +565,8 @@ mod tests {
             clock,
             link,
             purpose: "election",
-            previous_end: PreviousEnd::Ended,
+            delay: Duration::ZERO,
+            connections: watch::Sender::new(None),
             file: None,
             former: None,
         };

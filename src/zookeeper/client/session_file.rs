@@ -12,11 +12,10 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use recipes::{Moment, SessionId, SessionRecord};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;
-use secrecy::{ExposeSecret, SecretSlice};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -43,7 +42,7 @@ pub struct SessionFile {
 #[derive(Default)]
 struct FileState {
     /// The session that was last written, or found in the file; `None` if there is none.
-    session: Option<SavedSessionJson>,
+    session: Option<SavedSession>,
     /// The reason why the last attempt to write failed, as it was logged; `None` if the attempt succeeded.
     problem: Option<String>,
 }
@@ -55,18 +54,6 @@ pub struct OpenedSessionFile {
     pub former: Option<SavedSession>,
     /// The reason why the content cannot be used, with the name of the file. The next save overwrites the content.
     pub flaw: Option<String>,
-}
-
-/// The session of the previous process.
-pub struct SavedSession {
-    pub(crate) record: SessionRecord,
-    password: SecretSlice<u8>,
-    /// True if the previous process had begun to close the session.
-    pub(crate) is_closing: bool,
-    /// When the previous process last wrote the file, and so was still alive.
-    pub(crate) noted_at: Moment,
-    /// The number of restarts of the process that the session had survived by `noted_at`.
-    pub(crate) restarts: u64,
 }
 
 /// The owner of the session. A process resumes the session only if all of these fields have the same values for itself.
@@ -86,22 +73,26 @@ struct SessionFileJson {
     owner: SessionOwner,
     /// The inode of the file, which is different in a copy.
     inode: u64,
-    session: Option<SavedSessionJson>,
+    session: Option<SavedSession>,
 }
 
+/// A session as it is saved. It has no `Debug`, because the password is a secret: who has it can take the session over.
 #[derive(Clone, Serialize, Deserialize)]
-struct SavedSessionJson {
+pub struct SavedSession {
     id: i64,
+    /// In Base64.
     password: String,
     timeout_ms: u64,
     /// The moment before which the servers certainly do not end the session, if one is known.
     known_until_ns: Option<u64>,
     /// The last index of the member, from which the next process counts on.
     index: Option<u64>,
-    /// When the file was written.
+    /// When the process last wrote the file, and so was still alive.
     noted_at_ns: u64,
-    is_closing: bool,
-    restarts: u64,
+    /// True if the process had begun to close the session.
+    pub(crate) is_closing: bool,
+    /// The number of restarts of the process that the session had survived by then.
+    pub(crate) restarts: u64,
 }
 
 impl SessionFile {
@@ -136,9 +127,9 @@ impl SessionFile {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             clock: clock_identity()?,
         };
-        let mut bytes = [0; SIZE];
-        let length = read_all(&file, &mut bytes).map_err(cannot_be("read"))?;
-        if !may_be_session_file(&bytes[..length]) {
+        let mut bytes = vec![];
+        (&file).take(SIZE as u64).read_to_end(&mut bytes).map_err(cannot_be("read"))?;
+        if !may_be_session_file(&bytes) {
             return Err(
                 "is neither empty nor a session file, and would be overwritten: name another"
                     .into(),
@@ -147,7 +138,7 @@ impl SessionFile {
         let file = Self { file, path: path.to_owned(), inode, owner, state: Mutex::default() };
         // This leaves room for a session, on which `write` relies.
         file.encode(None).ok_or("cannot hold so long names: shorten zookeeper.servers")?;
-        let (former, flaw) = match file.load(&bytes[..length], clock.now()) {
+        let (former, flaw) = match file.load(&bytes, clock.now()) {
             Ok(former) => (former, None),
             Err(flaw) => (None, Some(format!("zookeeper.session_file {} {flaw}", path.display()))),
         };
@@ -164,59 +155,63 @@ impl SessionFile {
 
     /// Saves a session that was just granted, before anything is created in it.
     pub(crate) fn save(&self, session: &SessionInfo, timeout: Duration, now: Moment) {
-        self.write(
-            &mut self.state(),
-            Some(SavedSessionJson {
-                id: session.id().0,
-                password: BASE64_STANDARD.encode(session.password()),
-                timeout_ms: millis(timeout),
-                known_until_ns: None,
-                index: None,
-                noted_at_ns: nanos(now),
-                is_closing: false,
-                restarts: 0,
-            }),
-        );
+        let saved = SavedSession {
+            id: session.id().0,
+            password: BASE64_STANDARD.encode(session.password()),
+            timeout_ms: millis(timeout),
+            known_until_ns: None,
+            index: None,
+            noted_at_ns: nanos(now),
+            is_closing: false,
+            restarts: 0,
+        };
+        self.write(&mut self.state(), Some(saved));
     }
 
     /// Notes that this process has resumed the session that it found in the file. How long the servers keep that
     /// session is not known until the next heartbeat.
     pub(crate) fn note_taken_over(&self, timeout: Duration, restarts: u64, now: Moment) {
-        let mut state = self.state();
-        let session = state.session.clone().map(|saved| SavedSessionJson {
-            timeout_ms: millis(timeout),
-            known_until_ns: None,
-            noted_at_ns: nanos(now),
-            restarts,
-            ..saved
+        self.update(|saved| {
+            saved.timeout_ms = millis(timeout);
+            saved.known_until_ns = None;
+            saved.noted_at_ns = nanos(now);
+            saved.restarts = restarts;
+            true
         });
-        self.write(&mut state, session);
     }
 
     /// Saves the current record of the session. Does nothing if the file has a session with another id: only [`Self::save`]
     /// replaces a session.
     pub(crate) fn note(&self, record: SessionRecord, now: Moment) {
-        let mut state = self.state();
-        let Some(saved) = state.session.clone() else { return };
-        if saved.id != record.session.0 {
-            return;
-        }
-        let noted = SavedSessionJson {
-            timeout_ms: millis(record.timeout),
-            known_until_ns: record.known_until.map(nanos),
-            index: record.index,
-            noted_at_ns: nanos(now),
-            ..saved
-        };
-        self.write(&mut state, Some(noted));
+        self.update(|saved| {
+            if saved.id != record.session.0 {
+                return false;
+            }
+            saved.timeout_ms = millis(record.timeout);
+            saved.known_until_ns = record.known_until.map(nanos);
+            saved.index = record.index;
+            saved.noted_at_ns = nanos(now);
+            true
+        });
     }
 
     /// Notes that the session is about to be closed. From then on it may end at any moment, so the next process may only
     /// close it.
     pub(crate) fn note_closing(&self) {
+        self.update(|saved| {
+            saved.is_closing = true;
+            true
+        });
+    }
+
+    /// Changes the session that is saved, if there is one, and writes it if `change` returns true.
+    fn update(&self, change: impl FnOnce(&mut SavedSession) -> bool) {
         let mut state = self.state();
-        let Some(saved) = state.session.clone() else { return };
-        self.write(&mut state, Some(SavedSessionJson { is_closing: true, ..saved }));
+        if let Some(mut saved) = state.session.clone()
+            && change(&mut saved)
+        {
+            self.write(&mut state, Some(saved));
+        }
     }
 
     /// Removes the file, because there is no session to resume. Does nothing if the path leads to another file.
@@ -231,7 +226,7 @@ impl SessionFile {
     }
 
     /// Writes the session into the file. If that fails, this member goes on, but the next process cannot resume the session.
-    fn write(&self, state: &mut FileState, session: Option<SavedSessionJson>) {
+    fn write(&self, state: &mut FileState, session: Option<SavedSession>) {
         // This hardly ever fails: `open` has checked that a session fits whose password is as long as ZooKeeper's.
         let encoded =
             self.encode(session.clone()).ok_or_else(|| io::ErrorKind::FileTooLarge.into());
@@ -276,7 +271,7 @@ impl SessionFile {
     }
 
     /// Encodes the content of the file. Returns `None` if it does not fit.
-    fn encode(&self, session: Option<SavedSessionJson>) -> Option<Vec<u8>> {
+    fn encode(&self, session: Option<SavedSession>) -> Option<Vec<u8>> {
         let owner = self.owner.clone();
         let inode = self.inode;
         let written = SessionFileJson { version: VERSION, owner, inode, session };
@@ -309,12 +304,10 @@ impl SessionFile {
         if rest.trim_ascii() != checksum(text).as_bytes() {
             return Err(damaged());
         }
-        let written: serde_json::Value = serde_json::from_slice(text).map_err(|_| damaged())?;
-        if written["version"] != VERSION {
-            return Err("is of another version of this program".into());
-        }
-        let SessionFileJson { owner, inode, session, .. } =
-            serde_json::from_value(written).map_err(|_| damaged())?;
+        let SessionFileJson { owner, inode, session, .. } = serde_json::from_slice(text)
+            .ok()
+            .filter(|written: &SessionFileJson| written.version == VERSION)
+            .ok_or("is of another version of this program")?;
         let compared = [
             ("is of another connect string", &owner.servers, &self.owner.servers),
             ("is of another path", &owner.path, &self.owner.path),
@@ -333,9 +326,8 @@ impl SessionFile {
             return Err("is a copy of another file".into());
         }
         let Some(saved) = session else { return Ok(None) };
-        let noted_at = Moment(Duration::from_nanos(saved.noted_at_ns));
         // Within a boot, this clock never goes back, so a moment in the future was read from another clock.
-        if noted_at > now {
+        if saved.noted_at() > now {
             return Err("is of another clock".into());
         }
         let password = BASE64_STANDARD.decode(&saved.password).map_err(|_| damaged())?;
@@ -343,24 +335,29 @@ impl SessionFile {
         if password.len() > LONGEST_PASSWORD {
             return Err(damaged());
         }
-        let record = SessionRecord {
-            session: SessionId(saved.id),
-            timeout: Duration::from_millis(saved.timeout_ms),
-            known_until: saved.known_until_ns.map(|ns| Moment(Duration::from_nanos(ns))),
-            index: saved.index,
-        };
-        let is_closing = saved.is_closing;
-        let restarts = saved.restarts;
-        self.state().session = Some(saved);
-        Ok(Some(SavedSession { record, password: password.into(), is_closing, noted_at, restarts }))
+        self.state().session = Some(saved.clone());
+        Ok(Some(saved))
     }
 }
 
 impl SavedSession {
     /// Returns the session for the client library.
     pub(crate) fn session(&self) -> SessionInfo {
-        let id = zookeeper::SessionId(self.record.session.0);
-        SessionInfo::with_password(id, self.password.expose_secret().to_vec())
+        let password = BASE64_STANDARD.decode(&self.password).expect("checked when it was loaded");
+        SessionInfo::with_password(::zookeeper::SessionId(self.id), password)
+    }
+
+    pub(crate) fn record(&self) -> SessionRecord {
+        SessionRecord {
+            session: SessionId(self.id),
+            timeout: Duration::from_millis(self.timeout_ms),
+            known_until: self.known_until_ns.map(|ns| Moment(Duration::from_nanos(ns))),
+            index: self.index,
+        }
+    }
+
+    pub(crate) fn noted_at(&self) -> Moment {
+        Moment(Duration::from_nanos(self.noted_at_ns))
     }
 }
 
@@ -382,9 +379,6 @@ fn open_locked(path: &Path) -> Result<File, String> {
         let file = match open(path, flags, Mode::RUSR | Mode::WUSR) {
             Ok(file) => File::from(file),
             Err(Errno::LOOP) => return Err("is a symbolic link: name the file itself".into()),
-            Err(Errno::ISDIR | Errno::NXIO) => {
-                return Err("is not a regular file: name another".into());
-            }
             Err(error) => {
                 return Err(format!(
                     "cannot be opened: {error}. Its directory has to exist, and both have to be writable"
@@ -434,17 +428,6 @@ fn clock_identity() -> Result<String, String> {
     Ok(format!("{boot_id} {}", time_namespace.unwrap_or_default()))
 }
 
-/// Reads the file from its beginning until the buffer `into` is full. Returns the number of bytes that were read.
-fn read_all(file: &File, into: &mut [u8]) -> io::Result<usize> {
-    let mut length = 0;
-    loop {
-        match file.read_at(&mut into[length..], length as u64)? {
-            0 => return Ok(length),
-            read => length += read,
-        }
-    }
-}
-
 /// Returns a function that describes an error, to be passed to `map_err`. `what` is a participle, such as "read".
 fn cannot_be<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> String {
     move |error| format!("cannot be {what}: {error}")
@@ -487,16 +470,16 @@ mod tests {
             file.note(record, now);
         }
         let former = opened(&path).former.expect("it was noted");
-        assert_eq!((former.record, former.noted_at), (record, now));
-        assert_eq!(former.password.expose_secret(), b"password");
+        assert_eq!((former.record(), former.noted_at()), (record, now));
+        assert_eq!(former.session().password(), b"password");
         assert!(!former.is_closing && former.restarts == 0);
         {
             let OpenedSessionFile { file, .. } = opened(&path);
             file.note_taken_over(8 * SECOND, 1, now);
         }
         let taken = opened(&path).former.expect("it is still there");
-        assert_eq!((taken.restarts, taken.record.timeout), (1, 8 * SECOND));
-        assert_eq!(taken.record.known_until, None, "until the next heartbeat");
+        assert_eq!((taken.restarts, taken.record().timeout), (1, 8 * SECOND));
+        assert_eq!(taken.record().known_until, None, "until the next heartbeat");
     }
 
     #[test]
@@ -548,7 +531,7 @@ mod tests {
             (at("open"), "can be read or written by others"),
             (at("link"), "is a symbolic link"),
             (at("name"), "has a second name"),
-            (home.path().to_owned(), "is not a regular file"),
+            (home.path().to_owned(), "Is a directory"),
             ("/dev/null".into(), "is not a regular file"),
             (at("none/session"), "cannot be opened"),
         ] {
@@ -585,7 +568,7 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"any text\n", "nothing is lost");
         fs::write(&path, b"").unwrap();
         let file = opened(&path).file;
-        let long = SavedSessionJson { password: BASE64_STANDARD.encode([0; 600]), ..saved(7) };
+        let long = SavedSession { password: BASE64_STANDARD.encode([0; 600]), ..saved(7) };
         file.write(&mut file.state(), Some(long));
         drop(file);
         assert!(opened(&path).flaw.is_some_and(|flaw| flaw.contains("is damaged")));
@@ -642,7 +625,7 @@ mod tests {
         let file = SessionFile { file: writable, ..file };
         save(&file, 8);
         assert!(file.problem().is_some(), "no next process finds it");
-        let long = SavedSessionJson { password: BASE64_STANDARD.encode([0; 6_000]), ..saved(8) };
+        let long = SavedSession { password: BASE64_STANDARD.encode([0; 6_000]), ..saved(8) };
         file.write(&mut file.state(), Some(long));
         assert_eq!(fs::metadata(&second).unwrap().len(), 0, "it does not fit");
         fs::rename(&second, &path).unwrap();
@@ -654,8 +637,8 @@ mod tests {
         file.write(&mut file.state(), Some(saved(id)));
     }
 
-    fn saved(id: i64) -> SavedSessionJson {
-        SavedSessionJson {
+    fn saved(id: i64) -> SavedSession {
+        SavedSession {
             id,
             password: BASE64_STANDARD.encode(b"password"),
             timeout_ms: 10_000,

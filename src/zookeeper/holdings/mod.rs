@@ -14,9 +14,9 @@ mod session;
 
 use self::reader::QueueReader;
 use self::session::HoldingsSession;
-use super::client::{Credentials, PreviousEnd, SessionSettings, UnclosedSession};
+use super::client::{Connection, Credentials, SessionHandle, SessionSettings, UnclosedSession};
 use super::queue::Reports;
-use super::shared_config::{self, SharedConfig};
+use super::shared_config::SharedConfig;
 use crate::cached::ChangeCounter;
 use crate::clock::{Alarm, Clock};
 use crate::config::{RecipePaths, Zookeeper};
@@ -76,10 +76,9 @@ pub async fn run_holdings(
     stop: &mut oneshot::Receiver<()>,
 ) -> bool {
     let HoldingsRequests { hold_requests, read_requests, meter } = requests;
-    let config_settings = shared_config::ConfigSettings {
-        root: settings.paths.config.clone(),
-        acl: settings.zookeeper.security.acl,
-    };
+    let acl = settings.zookeeper.security.acl;
+    let connections = watch::Sender::new(None);
+    let session = SessionHandle::of(&connections);
     // Only this module reads this state: `/status` shows the connection of the election.
     let link = watch::Sender::new(ConnectionState::default());
     let runner = HoldingsRunner {
@@ -94,7 +93,8 @@ pub async fn run_holdings(
         releases: JoinSet::new(),
         last_id: HoldingId(0),
         alarm: Alarm::new().expect("one more file can be opened"),
-        config: SharedConfig::new(config_settings, clock, config),
+        config: SharedConfig::new(&settings.paths.config, acl, session.clone(), clock, config),
+        connections,
         about_to_read: Arc::default(),
         changes: ChangeCounter::default(),
         leave_deadline: None,
@@ -103,7 +103,7 @@ pub async fn run_holdings(
     let reader = QueueReader {
         settings,
         clock,
-        sessions: runner.config.sessions(),
+        session,
         link: runner.reports.link.subscribe(),
         about_to_read: runner.about_to_read.clone(),
         changes: runner.changes.clone(),
@@ -142,6 +142,8 @@ struct HoldingsRunner {
     /// Rings when [`Holdings::wake_at`] has come.
     alarm: Alarm,
     config: SharedConfig,
+    /// Publishes the connection of the current session, to the shared configuration and the reader as well.
+    connections: watch::Sender<Option<Connection>>,
     /// Notified when a queue or barrier is about to be read for a client. The reading needs a session.
     about_to_read: Arc<Notify>,
     /// Counts the changes of locks and barriers: a reading that began before the last change may be outdated.
@@ -375,21 +377,19 @@ impl HoldingsRunner {
             clock: self.clock,
             link: self.reports.link.clone(),
             purpose: "locks",
-            // `Ended` opens the session without a delay. A delay after a close is for the next head of an election, and
-            // after a deletion of our znode, the join itself waits.
-            previous_end: PreviousEnd::Ended,
+            // A delay after a close is for the next head of an election. After a deletion of our znode, the join itself waits.
+            delay: Duration::ZERO,
+            connections: self.connections.clone(),
             file: None,
             former: None,
         };
         let settings = self.settings.clone();
         let reports = self.reports.clone();
         let session = HoldingsSession::open(settings, session, self.unclosed.take(), reports);
-        self.config.use_session(Some(session.handle()));
         self.session = Some(session);
     }
 
     async fn close_session(&mut self) {
-        self.config.use_session(None);
         if let Some(session) = self.session.take() {
             self.unclosed = session.close().await;
             self.reports.link.send_modify(ConnectionState::forget_session);

@@ -12,11 +12,10 @@ use crate::clock::Clock;
 use crate::config::RecipePaths;
 use crate::holdings::{BreakStep, HoldingName, ReadRequest};
 use crate::status::ConnectionState;
-use crate::zookeeper::client::{Connection, in_words, is_server_answer};
+use crate::zookeeper::client::{Connection, SessionHandle, in_words, is_server_answer};
 use crate::zookeeper::queue::{
     BROKEN, ListError, names_below, owner, read_short, refusal, server_time, token,
 };
-use crate::zookeeper::shared_config::CurrentSession;
 use ::zookeeper::{Error, Stat};
 use recipes::barrier::{self, Reading, Ready, Round};
 use recipes::holding::HoldingKind;
@@ -44,7 +43,7 @@ const PLACES_MAX: usize = 2000;
 pub(super) struct QueueReader {
     pub(super) settings: HoldingsSettings,
     pub(super) clock: Clock,
-    pub(super) sessions: CurrentSession,
+    pub(super) session: SessionHandle,
     pub(super) link: watch::Receiver<ConnectionState>,
     /// Notified before each reading, so that the runner opens a session, or keeps the session open.
     pub(super) about_to_read: Arc<Notify>,
@@ -146,7 +145,7 @@ impl QueueReader {
         loop {
             attempts += 1;
             self.about_to_read.notify_one();
-            let connecting = timeout(CONNECT_TIMEOUT, self.sessions.connection());
+            let connecting = timeout(CONNECT_TIMEOUT, self.session.connection());
             let connection = connecting.await.map_err(|_| self.link_problem())?;
 
             match read(&connection).await {

@@ -172,10 +172,6 @@ impl HoldingsSession {
         }
     }
 
-    pub(super) fn handle(&self) -> SessionHandle {
-        self.session.handle()
-    }
-
     /// Sends a heartbeat, a transaction that only checks the root, and repeats it until a quorum has committed it, or
     /// the session ends.
     pub(super) fn renew(&mut self, sent_at: Moment) {

@@ -5,8 +5,8 @@ mod problems;
 
 use self::event_log::{EventLog, LoggedEvent};
 use super::client::{
-    Credentials, PreviousEnd, SavedSession, SessionFile, SessionSettings, UnclosedSession,
-    close_limit, close_saved_session,
+    Credentials, DELAY_AFTER_CLOSE, SavedSession, SessionFile, SessionSettings, UnclosedSession,
+    close_session, rejoin_delay,
 };
 use super::election::ElectionSession;
 use super::queue::Reports;
@@ -221,9 +221,11 @@ impl Runner {
         if let Some(file) = &self.resume.file {
             file.note_closing();
         }
+        let session = former.session();
         let settings = &self.settings.zookeeper;
-        let limit = close_limit(settings);
-        close_saved_session(former, self.clock, settings, &self.credentials, limit).await
+        let has_ended =
+            close_session(self.clock, settings, &self.credentials, session.clone()).await;
+        if has_ended { None } else { Some(session) }
     }
 
     /// Ends the runner. Closes the session of the previous process if that was not resumed. If all sessions have certainly
@@ -333,12 +335,12 @@ impl Runner {
         if !actions.contains(&Action::OpenSession) {
             return;
         }
-        let previous_end = if !actions.contains(&Action::CloseSession) {
-            PreviousEnd::Ended
+        let delay = if !actions.contains(&Action::CloseSession) {
+            Duration::ZERO
         } else if self.ticket_was_lost {
-            PreviousEnd::ClosedAfterDeletion
+            rejoin_delay()
         } else {
-            PreviousEnd::Closed
+            DELAY_AFTER_CLOSE
         };
         let session = SessionSettings {
             zookeeper: self.settings.zookeeper.clone(),
@@ -346,7 +348,8 @@ impl Runner {
             clock: self.clock,
             link: self.reports.link.clone(),
             purpose: "election",
-            previous_end,
+            delay,
+            connections: watch::Sender::new(None),
             file: self.resume.file.clone(),
             former: self.resume.former.take(),
         };

@@ -5,7 +5,8 @@
 //!
 //! Each name has one watch, however many clients use the name, and keeps that watch for some time after the last client has
 //! gone. The session must stay open while a name is watched, and while a value exists that ends with the session.
-//! [`SharedConfig::needs_session`] reports that to the runner of the locks.
+//! [`SharedConfig::needs_session`] reports that to the runner of the locks, which opens and closes sessions as needed. All
+//! tasks here go on in whichever session is current.
 
 mod reading;
 mod watching;
@@ -30,11 +31,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tracing::error;
 
-/// A name is watched for this long after its last client has gone, because clients often come back.
-const FORGET_AFTER: Duration = Duration::from_secs(10);
+/// The interval at which names without a client are looked for. A name is forgotten when it was found twice, because clients
+/// often come back.
+const FORGET_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The number of values that are read at the same time. A value has up to a megabyte, which is counted in the memory budget
 /// only after it was read.
@@ -46,20 +48,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 /// The number that stands for any version in a request to ZooKeeper.
 const ANY_VERSION: i32 = -1;
 
-/// The settings of the shared configuration.
-#[derive(Clone, Debug)]
-pub(super) struct ConfigSettings {
-    /// The path below which the values are stored, including the connect string's chroot.
-    pub(super) root: String,
-    pub(super) acl: AclPolicy,
-}
-
 /// The shared configuration. It belongs to the runner of the locks, whose session it uses.
 pub(super) struct SharedConfig {
     shared: ConfigContext,
-    /// Publishes the current session to all tasks; `None` while there is none.
-    sessions: watch::Sender<Option<SessionHandle>>,
     names: BTreeMap<ConfigName, WatchedName>,
+    /// Rings when names without a client are to be looked for.
+    forgetting: Interval,
     /// Tasks that keep the known state of names up to date.
     watches: JoinSet<()>,
     /// Tasks that write, check the version of a value, or read all names.
@@ -69,8 +63,10 @@ pub(super) struct SharedConfig {
 /// The state shared by all tasks.
 #[derive(Clone)]
 struct ConfigContext {
-    settings: Arc<ConfigSettings>,
-    sessions: CurrentSession,
+    /// The path below which the values are stored, including the connect string's chroot.
+    root: Arc<str>,
+    acl: AclPolicy,
+    session: SessionHandle,
     clock: Clock,
     budget: ByteBudget,
     /// The permits to read values, [`READS_MAX`] in all.
@@ -83,36 +79,43 @@ struct ConfigContext {
 /// The names of all values, in order.
 type ValueNames = Arc<[String]>;
 
-/// Receives the current session, which the runner of the locks opens and closes as needed.
-#[derive(Clone)]
-pub(super) struct CurrentSession(watch::Receiver<Option<SessionHandle>>);
-
 /// A name that is watched.
 struct WatchedName {
     /// Publishes the known state of the name to clients.
-    known: Arc<watch::Sender<ValueState>>,
+    known: watch::Sender<ValueState>,
     /// The number of the last question. A question requests a reading that begins after the question.
-    readings_requested: Arc<watch::Sender<u64>>,
+    readings_requested: watch::Sender<u64>,
+    /// True if the name had no client when that was last looked for.
+    was_unused: bool,
     /// Runs [`watch_value`].
     task: AbortHandle,
 }
 
 impl SharedConfig {
-    pub(super) fn new(settings: ConfigSettings, clock: Clock, requests: &ConfigRequests) -> Self {
-        let (sessions, current_session) = watch::channel(None);
+    /// `session` has the current connection, in whichever session.
+    pub(super) fn new(
+        root: &str,
+        acl: AclPolicy,
+        session: SessionHandle,
+        clock: Clock,
+        requests: &ConfigRequests,
+    ) -> Self {
         let shared = ConfigContext {
-            settings: Arc::new(settings),
-            sessions: CurrentSession(current_session),
+            root: root.into(),
+            acl,
+            session,
             clock,
             budget: requests.budget.clone(),
             reads: Arc::new(Semaphore::new(READS_MAX)),
             meter: requests.meter.clone(),
             listed: SharedReading::default(),
         };
+        let mut forgetting = interval(FORGET_INTERVAL);
+        forgetting.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             shared,
-            sessions,
             names: BTreeMap::new(),
+            forgetting,
             watches: JoinSet::new(),
             requests: JoinSet::new(),
         }
@@ -123,16 +126,6 @@ impl SharedConfig {
         !self.names.is_empty() || !self.requests.is_empty()
     }
 
-    /// Returns a receiver of the current session, for others that read over it.
-    pub(super) fn sessions(&self) -> CurrentSession {
-        self.shared.sessions.clone()
-    }
-
-    /// Continues in this session. With `None`, the tasks wait for the next session.
-    pub(super) fn use_session(&self, session: Option<SessionHandle>) {
-        self.sessions.send_replace(session);
-    }
-
     /// Handles the next request, or the next end of a task. Both may change whether the session is needed. Cancel-safe: no
     /// request is lost.
     pub(super) async fn handle_next(&mut self, requests: &mut mpsc::Receiver<ConfigRequest>) {
@@ -140,10 +133,11 @@ impl SharedConfig {
             biased;
             Some(ended) = self.watches.join_next() => {
                 if ended.is_err_and(|error| error.is_panic()) {
-                    error!("the task that watches a value panicked; restarting it");
+                    error!("the task that watches a value panicked");
+                    self.forget(|watched| watched.task.is_finished());
                 }
-                self.forget_or_rewatch_ended();
             }
+            _ = self.forgetting.tick(), if !self.names.is_empty() => self.forget_unused(),
             // If the task panicked, its answer channel is closed, which the requester notices.
             Some(_) = self.requests.join_next() => {}
             Some(request) = requests.recv() => self.handle(request),
@@ -175,71 +169,53 @@ impl SharedConfig {
     /// Returns a handle to this name, and starts to watch the name unless it is watched already. Fails if too many other
     /// names are in use.
     fn watch(&mut self, name: ConfigName) -> Result<WatchedValue, TooMany> {
-        if let Some(WatchedName { known, readings_requested, .. }) = self.names.get(&name) {
-            return Ok(WatchedValue {
-                known: known.subscribe(),
-                readings_requested: readings_requested.clone(),
-            });
-        }
-        if self.names.len() >= NAMES_MAX {
-            // To make room, forget a name at once that would be forgotten soon.
-            let unused = self.names.iter().find(|(_, watched)| is_unused(&watched.known));
-            let unused = unused.map(|(name, _)| name.clone()).ok_or(TooMany)?;
-            self.forget(&unused);
-        }
-        let (known, receiver) = watch::channel(ValueState::default());
-        let known = Arc::new(known);
-        let readings_requested = Arc::new(watch::Sender::new(0));
-        let task = self.spawn_watch(&name, &known, &readings_requested);
-        let watched =
-            WatchedValue { known: receiver, readings_requested: readings_requested.clone() };
-        self.names.insert(name, WatchedName { known, readings_requested, task });
-        self.shared.meter.watched.set(self.names.len().try_into().unwrap_or(i64::MAX));
-        Ok(watched)
-    }
-
-    /// Starts the task that keeps the known state of a name up to date, until no client has used the name for a while.
-    fn spawn_watch(
-        &mut self,
-        name: &ConfigName,
-        known: &Arc<watch::Sender<ValueState>>,
-        readings_requested: &watch::Sender<u64>,
-    ) -> AbortHandle {
-        let shared = self.shared.clone();
-        let path = self.shared.path_of(name);
-        let watching = watch_value(shared, path, known.clone(), readings_requested.subscribe());
-        let known = known.clone();
-        self.watches.spawn(async move {
-            tokio::select! {
-                () = watching => {}
-                () = until_unused(&known) => {}
-            }
-        })
-    }
-
-    /// Handles the names whose task has ended: forgets those that are still unused. A name that is used, because a client
-    /// has requested it since or because the task panicked, is watched again.
-    fn forget_or_rewatch_ended(&mut self) {
-        let ended = self.names.iter().filter(|(_, watched)| watched.task.is_finished());
-        let ended: Vec<_> = ended.map(|(name, _)| name.clone()).collect();
-        for name in ended {
-            let Some(watched) = self.names.get(&name) else { continue };
-            let known = watched.known.clone();
-            let readings_requested = watched.readings_requested.clone();
-            if is_unused(&known) {
-                self.forget(&name);
-                continue;
-            }
-            let task = self.spawn_watch(&name, &known, &readings_requested);
-            if let Some(watched) = self.names.get_mut(&name) {
-                watched.task = task;
+        if !self.names.contains_key(&name) && self.names.len() >= NAMES_MAX {
+            // To make room, forget the names at once that would be forgotten soon.
+            self.forget(|watched| is_unused(&watched.known));
+            if self.names.len() >= NAMES_MAX {
+                return Err(TooMany);
             }
         }
+        let path = self.shared.path_of(&name);
+        let watched = self.names.entry(name).or_insert_with(|| {
+            let known = watch::Sender::<ValueState>::default();
+            let readings_requested = watch::Sender::new(0);
+            let requested = readings_requested.subscribe();
+            let watching = watch_value(self.shared.clone(), path, known.clone(), requested);
+            let task = self.watches.spawn(watching);
+            WatchedName { known, readings_requested, was_unused: false, task }
+        });
+        watched.was_unused = false;
+        let value = WatchedValue {
+            known: watched.known.subscribe(),
+            readings_requested: watched.readings_requested.clone(),
+        };
+        self.count_names();
+        Ok(value)
     }
 
-    fn forget(&mut self, name: &ConfigName) {
-        let Some(WatchedName { task, .. }) = self.names.remove(name) else { return };
-        task.abort();
+    /// Forgets the names that have had no client since the last call.
+    fn forget_unused(&mut self) {
+        self.forget(|watched| {
+            let was_unused = watched.was_unused;
+            watched.was_unused = is_unused(&watched.known);
+            was_unused && watched.was_unused
+        });
+    }
+
+    /// Stops to watch the names for which `is_over` returns true.
+    fn forget(&mut self, mut is_over: impl FnMut(&mut WatchedName) -> bool) {
+        self.names.retain(|_, watched| {
+            let is_over = is_over(watched);
+            if is_over {
+                watched.task.abort();
+            }
+            !is_over
+        });
+        self.count_names();
+    }
+
+    fn count_names(&self) {
         self.shared.meter.watched.set(self.names.len().try_into().unwrap_or(i64::MAX));
     }
 
@@ -277,17 +253,6 @@ fn is_unused(known: &watch::Sender<ValueState>) -> bool {
     known.receiver_count() == 0 && !known.borrow().is_own()
 }
 
-/// Waits until this name has no client, and has still none after [`FORGET_AFTER`].
-async fn until_unused(known: &watch::Sender<ValueState>) {
-    loop {
-        known.closed().await;
-        sleep(FORGET_AFTER).await;
-        if is_unused(known) {
-            return;
-        }
-    }
-}
-
 /// The metrics label of a write that certainly was not carried out, because its condition was not met or the servers refused
 /// it.
 const REFUSED: &str = "refused";
@@ -301,49 +266,22 @@ fn result_label(written: &Result<WriteOutcome, WriteError>) -> &'static str {
     }
 }
 
-impl CurrentSession {
-    /// Returns the current session; waits until there is one.
-    async fn session(&mut self) -> SessionHandle {
-        match self.0.wait_for(Option::is_some).await.map(|session| session.clone()) {
-            Ok(session) => session.expect("just waited for"),
-            // The runner has ended, and this task is about to end.
-            Err(_) => pending().await,
-        }
-    }
-
-    /// Waits until the session changes.
-    async fn changed(&mut self) {
-        if self.0.changed().await.is_err() {
-            // The runner has ended, and this task is about to end.
-            pending().await
-        }
-    }
-
-    /// Returns the current connection, in whichever session; waits until there is one.
-    pub(super) async fn connection(&mut self) -> Connection {
-        loop {
-            let session = self.session().await;
-            tokio::select! {
-                connection = session.connection() => return connection,
-                () = self.changed() => {}
-            }
-        }
-    }
-}
-
 impl ConfigContext {
     fn path_of(&self, name: &ConfigName) -> String {
-        format!("{}/{name}", self.settings.root)
+        format!("{}/{name}", self.root)
     }
 
     /// Returns the current connection, or `None` if there is none within [`CONNECT_TIMEOUT`].
     async fn connection(&self) -> Option<Connection> {
-        timeout(CONNECT_TIMEOUT, self.sessions.clone().connection()).await.ok()
+        timeout(CONNECT_TIMEOUT, self.session.connection()).await.ok()
     }
 
-    /// Describes to operators why the servers refused a request about this path.
-    async fn refusal(&self, connection: &Connection, path: &str, error: &Error) -> String {
-        refusal(connection, self.settings.acl, path, error).await
+    /// Describes to operators why a request about this path failed.
+    async fn explain(&self, connection: &Connection, path: &str, error: &Error) -> String {
+        match is_server_answer(error) {
+            true => refusal(connection, self.acl, path, error).await,
+            false => in_words(error),
+        }
     }
 
     /// Returns true if a quorum confirms that the value has this version, or with `None`, that it does not exist. Returns
@@ -362,10 +300,7 @@ impl ConfigContext {
             Err(Error::NoNode) if version.is_none() => return Ok(true),
             // The quorum denies it: the value exists although it should not, does not exist, or has another version.
             Ok(()) | Err(Error::NoNode | Error::BadVersion) => {}
-            Err(error) if is_server_answer(&error) => {
-                return Err(self.refusal(&connection, &path, &error).await);
-            }
-            Err(error) => return Err(in_words(&error)),
+            Err(error) => return Err(self.explain(&connection, &path, &error).await),
         }
         // The server that passed on the quorum's answer has applied everything that was committed before. If it still shows
         // the version that the quorum has just denied, it has lost a transaction.
@@ -389,14 +324,13 @@ impl ConfigContext {
 
     async fn read_names(&self) -> Result<ValueNames, String> {
         let connection = self.connection().await.ok_or("not connected to ZooKeeper")?;
-        let root = &self.settings.root;
+        let root = &self.root;
         let mut names = match names_below(&connection, root).await {
             Ok(names) => names,
             Err(ListError::Crowded(problem)) => return Err(problem),
-            Err(ListError::Failed(error)) if is_server_answer(&error) => {
-                return Err(self.refusal(&connection, root, &error).await);
+            Err(ListError::Failed(error)) => {
+                return Err(self.explain(&connection, root, &error).await);
             }
-            Err(ListError::Failed(error)) => return Err(in_words(&error)),
         };
         names.retain(|name| ConfigName::new(name).is_some());
         names.sort_unstable();

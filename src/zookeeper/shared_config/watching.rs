@@ -4,7 +4,7 @@
 use super::ConfigContext;
 use super::reading::{current_as_of, read_and_watch};
 use crate::shared_config::{ValueReading, ValueState};
-use crate::zookeeper::client::{Connection, SessionHandle, is_server_answer};
+use crate::zookeeper::client::{Connection, is_server_answer};
 use crate::zookeeper::queue::{REFUSED_DELAY, RETRY_DELAY};
 use ::zookeeper::{Error, OneshotWatcher};
 use recipes::SessionId;
@@ -19,46 +19,35 @@ use tracing::{debug, warn};
 struct Watching {
     shared: ConfigContext,
     path: String,
-    known: Arc<watch::Sender<ValueState>>,
+    known: watch::Sender<ValueState>,
     readings_requested: watch::Receiver<u64>,
 }
 
-/// Keeps the known state of one name up to date, in whichever session is current. A question is a request for a newer
-/// reading.
+/// Keeps the known state of one name up to date, over each connection. A question is a request for a newer reading.
 pub(super) async fn watch_value(
     shared: ConfigContext,
     path: String,
-    known: Arc<watch::Sender<ValueState>>,
+    known: watch::Sender<ValueState>,
     readings_requested: watch::Receiver<u64>,
 ) {
-    let mut sessions = shared.sessions.clone();
+    let mut session = shared.session.clone();
     let mut watching = Watching { shared, path, known, readings_requested };
     loop {
-        let mut session = sessions.session().await;
-        tokio::select! {
-            biased;
-            () = sessions.changed() => {}
-            () = watching.watch_in(&mut session) => {}
-        }
-        // The watch ended with its connection, so from now on the value may change without a notification. `take` sets
-        // `is_live` to false, and clients are notified if it was true.
-        watching.known.send_if_modified(|known| std::mem::take(&mut known.is_live));
-    }
-}
-
-impl Watching {
-    /// Reads and watches the name over one connection, until the connection changes.
-    async fn watch_in(&mut self, session: &mut SessionHandle) {
         let connection = session.connection().await;
         session.mark_seen();
         tokio::select! {
             biased;
             // This comes first: the watch ends with its connection, and the library panics if an ended watch is polled.
             () = session.changed() => {}
-            () = self.watch_over(&connection) => {}
+            () = watching.watch_over(&connection) => {}
         }
+        // From now on the value may change without a notification. `take` sets `is_live` to false, and clients are
+        // notified if it was true.
+        watching.known.send_if_modified(|known| std::mem::take(&mut known.is_live));
     }
+}
 
+impl Watching {
     /// Reads the name, and reads it again after each change, over this connection. Never returns.
     async fn watch_over(&mut self, connection: &Connection) {
         loop {
@@ -86,10 +75,15 @@ impl Watching {
                     self.publish_problem(number, problem);
                     sleep(REFUSED_DELAY).await;
                 }
+                Err(error) if is_server_answer(&error) => {
+                    let problem = self.shared.explain(connection, &self.path, &error).await;
+                    self.publish_problem(number, problem);
+                    sleep(REFUSED_DELAY).await;
+                }
+                // No answer came. The next reading may succeed, so clients wait for that.
                 Err(error) => {
-                    self.report_failure(connection, number, &error).await;
-                    let delay = if is_server_answer(&error) { REFUSED_DELAY } else { RETRY_DELAY };
-                    sleep(delay).await;
+                    debug!(%error, "{} is not read yet", self.path);
+                    sleep(RETRY_DELAY).await;
                 }
             }
         }
@@ -137,18 +131,7 @@ impl Watching {
         });
     }
 
-    /// Publishes why a reading failed, if the servers refused it. Publishes nothing if no answer came: the next reading may
-    /// succeed, so clients wait for that.
-    async fn report_failure(&self, connection: &Connection, number: u64, error: &Error) {
-        if !is_server_answer(error) {
-            return debug!(%error, "{} is not read yet", self.path);
-        }
-        let problem = self.shared.refusal(connection, &self.path, error).await;
-        self.publish_problem(number, problem);
-    }
-
-    /// Publishes why the name cannot be read, as the answer to the question with this number, and to all readings_requested before
-    /// that.
+    /// Publishes why the name cannot be read, as the answer to the question with this number, and to all questions before that.
     fn publish_problem(&self, number: u64, problem: String) {
         let is_new = self.known.borrow().problem.as_deref() != Some(&*problem);
         if is_new {
@@ -160,7 +143,7 @@ impl Watching {
         });
     }
 
-    /// Answers readings_requested with the known reading, after a check for each that the reading is still current. Returns when the
+    /// Answers questions with the known reading, after a check for each that the reading is still current. Returns when the
     /// watch has fired, or a check has failed or shows that the reading is outdated. Then the caller reads again.
     async fn answer_until_fired(&mut self, connection: &Connection, watcher: OneshotWatcher) {
         let mut fired = pin!(watcher.changed());

@@ -16,7 +16,7 @@ impl ConfigContext {
     pub(super) async fn write(&self, write: &ValueWrite) -> Result<WriteOutcome, WriteError> {
         let connection = self.connection().await.ok_or(WriteError::NotSent)?;
         let path = self.path_of(&write.name);
-        let writing = Writing { connection: &connection, acl: self.settings.acl, path: &path };
+        let writing = Writing { connection: &connection, acl: self.acl, path: &path };
         let written = match &write.action {
             WriteAction::Put { data, is_ephemeral: false } => {
                 writing.put(data, write.condition).await
@@ -31,7 +31,7 @@ impl ConfigContext {
         match written {
             Ok(written) => written,
             Err(error) if is_server_answer(&error) => {
-                Err(WriteError::Refused(self.refusal(&connection, &path, &error).await))
+                Err(WriteError::Refused(self.explain(&connection, &path, &error).await))
             }
             Err(_) => Err(WriteError::Unknown),
         }

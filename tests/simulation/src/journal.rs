@@ -104,7 +104,7 @@ impl MakeWriter<'_> for LineWriter {
 
 impl Write for LineWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // A diagnosis on a thread of its own is no part of the simulation.
+        // Threads of their own, such as those that read files, are not part of the simulation.
         if kernel::is_simulated() {
             let text = String::from_utf8_lossy(bytes);
             let speaker = SPEAKER.with_borrow(String::clone);

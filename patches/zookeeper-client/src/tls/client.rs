@@ -114,6 +114,7 @@ impl TlsClient {
                 };
                 TlsDynamicConnector::new(options).map(TlsInnerClient::Dynamic)?
             },
+            TlsInnerCerts::Config(config) => TlsInnerClient::Static(TlsConnector::from(config)),
         };
         Ok(Self { inner })
     }

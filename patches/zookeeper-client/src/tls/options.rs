@@ -3,7 +3,7 @@ use std::sync::{Arc, RwLock};
 use derive_where::derive_where;
 use ignore_result::Ignore;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
-use rustls::RootCertStore;
+use rustls::{ClientConfig, RootCertStore};
 
 use super::TlsClient;
 use crate::client::Result;
@@ -138,6 +138,14 @@ pub struct TlsCertsOptions {
 pub(super) enum TlsInnerCerts {
     Static(TlsCerts),
     Dynamic(TlsDynamicCerts),
+    /// Bellwether: a configuration that was built and checked already.
+    Config(Arc<ClientConfig>),
+}
+
+impl From<Arc<ClientConfig>> for TlsCertsOptions {
+    fn from(config: Arc<ClientConfig>) -> Self {
+        TlsInnerCerts::Config(config).into()
+    }
 }
 
 impl From<TlsCertsOptions> for TlsInnerCerts {

@@ -1,14 +1,14 @@
 //! Explains Kerberos errors to operators: what is wrong, and what to do.
 
-use super::source::{TicketError, TicketSource};
-use super::{code, keytab};
+use super::renewal::TicketError;
+use super::{Tickets, code};
 use crate::config::shown_path;
 use crate::config::table::{KERBEROS_KEYTAB, KERBEROS_PRINCIPAL, KERBEROS_SERVICE, SERVERS};
 use ::zookeeper::{GssapiCredentials, GssapiError};
 use std::path::Path;
 use std::time::Duration;
 
-impl TicketSource {
+impl Tickets {
     /// Explains that the KDC has not answered within `limit`, and what to do about it.
     pub(super) fn explain_no_answer(&self, host: &str, limit: Duration) -> String {
         format!(
@@ -89,14 +89,9 @@ impl TicketSource {
         let who = self.who();
         let keytab = format!("{}, {}", KERBEROS_KEYTAB.key(), shown_path(file));
         match error.code() {
-            code::NO_KEY | code::NO_CACHE => {
-                keytab::missing_key(&self.settings).unwrap_or_else(|| {
-                    format!(
-                        "{keytab}, has no key of {who} of a type that the KDC uses: klist -ke shows its keys. Have it \
-                         exported again"
-                    )
-                })
-            }
+            code::NO_KEY | code::NO_CACHE => format!(
+                "{keytab}, has no key of {who} of a type that the KDC uses: klist -ke shows its keys. Have it exported again"
+            ),
             code::WRONG_KEY | code::PREAUTHENTICATION_FAILED => format!(
                 "{error}: the key of {who} in {keytab}, is not the one that the KDC has. Have it exported again. The KDC \
                  is asked again as soon as the file has changed, and otherwise seldom, since failed logins may lock the \

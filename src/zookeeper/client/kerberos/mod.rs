@@ -10,19 +10,20 @@
 
 mod explain;
 mod keytab;
-mod source;
+mod renewal;
 
 use self::explain::dns_name_remedy;
-use self::source::TicketSource;
+use self::keytab::KeytabGate;
+use self::renewal::{Cache, TicketState};
 use super::credentials;
-use crate::config::security::Login;
+use crate::config::security::{Kerberos, Login};
 use crate::config::{ConfigError, Zookeeper};
 use ::zookeeper::{Connector, GssapiFailure, GssapiSaslOptions};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, mpsc};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::time::timeout;
 use tracing::warn;
@@ -59,80 +60,91 @@ mod code {
     pub(super) const ANSWERS: RangeInclusive<i32> = -1_765_328_384..=-1_765_328_257;
 }
 
-/// The tickets with which a member logs in. Dropping this stops their renewal.
+/// The tickets with which a member logs in. The methods that ask the KDC or the name server may block.
 pub(crate) struct Tickets {
-    source: Arc<TicketSource>,
+    settings: Kerberos,
+    /// The principal of the tickets in the default cache, once that is known. Empty if a principal is configured.
+    found_principal: OnceLock<String>,
+    /// The names of all servers.
+    hosts: Vec<String>,
+    /// The cache that is filled with the keytab. `None` before the first tickets, and without a keytab.
+    cache: Mutex<Option<Arc<Cache>>>,
+    /// Held by a thread while it asks the KDC with the keytab, so that only one thread does so at a time.
+    gate: Mutex<KeytabGate>,
+    state: Mutex<TicketState>,
     /// The logins that took too long, by the name of the server. The thread of each may still wait for the KDC.
     overdue: Mutex<BTreeMap<String, PendingLogin>>,
-    /// Requests new tickets from the thread that renews them. Dropping the sender stops the thread. Empty until the
-    /// first login has begun, which starts the thread.
-    renewal: OnceLock<mpsc::SyncSender<NewTicketsRequest>>,
+    /// Requests new tickets from the thread that renews them, before that is due, because a server has refused a login.
+    /// Empty until the first login has begun, which starts the thread.
+    renewal: OnceLock<mpsc::SyncSender<()>>,
 }
-
-/// A request for new tickets before their renewal is due, because a server has refused a login.
-struct NewTicketsRequest;
 
 /// The result of a login that runs on a thread of its own.
 type PendingLogin = oneshot::Receiver<Result<GssapiSaslOptions, String>>;
 
 /// A login at one server, for one connection.
 pub(crate) struct BegunLogin {
+    tickets: Arc<Tickets>,
     options: GssapiSaslOptions,
-    own_principal: String,
     /// The principal of the server as this member requested it. Kerberos may have replaced it, by DNS.
     server_principal: String,
 }
 
-/// Checks the keytab, as far as possible without the KDC. Returns a warning if it seems to belong to another principal.
-pub(super) fn check(settings: &Zookeeper) -> Result<Option<String>, ConfigError> {
+/// Checks the keytab, as far as possible without the KDC.
+pub(super) fn check(settings: &Zookeeper) -> Result<(), ConfigError> {
     match &settings.security.login {
         Some(Login::Kerberos(kerberos)) => keytab::check(kerberos),
-        _ => Ok(None),
+        _ => Ok(()),
     }
 }
 
 impl Tickets {
-    pub(super) fn of(settings: &Zookeeper) -> Option<Self> {
+    pub(super) fn of(settings: &Zookeeper) -> Option<Arc<Self>> {
         let Some(Login::Kerberos(kerberos)) = &settings.security.login else { return None };
-        let source = TicketSource::new(kerberos, &settings.hosts);
-        Some(Self { source: source.into(), overdue: Mutex::default(), renewal: OnceLock::new() })
+        Some(Arc::new(Self::new(kerberos.clone(), &settings.hosts)))
     }
 
-    /// Returns when the tickets end, or have ended; the epoch before the first tickets.
-    pub(super) fn end_at(&self) -> SystemTime {
-        self.source.end_at().unwrap_or(SystemTime::UNIX_EPOCH)
-    }
-
-    /// Describes to operators that the tickets are not renewed, or have ended: see [`TicketSource::problem`].
-    pub(super) fn problem(&self, now: SystemTime, is_connected: bool) -> Option<String> {
-        self.source.problem(now, is_connected)
+    fn new(settings: Kerberos, servers: &str) -> Self {
+        Self {
+            settings,
+            found_principal: OnceLock::new(),
+            hosts: servers.split(',').map(|server| credentials::host(server).to_owned()).collect(),
+            cache: Mutex::default(),
+            gate: Mutex::default(),
+            state: Mutex::default(),
+            overdue: Mutex::default(),
+            renewal: OnceLock::new(),
+        }
     }
 
     /// Begins a login at the server with this name, within the limit.
-    pub(super) async fn begin(&self, host: &str, limit: Duration) -> Result<BegunLogin, String> {
+    pub(super) async fn begin(
+        self: &Arc<Self>,
+        host: &str,
+        limit: Duration,
+    ) -> Result<BegunLogin, String> {
         let mut pending = self
             .start_login(host)
             .map_err(|error| format!("Kerberos needs a thread, and there is none: {error}"))?;
-        let server_principal = format!("{}/{host}", self.source.settings.service);
+        let server_principal = format!("{}/{host}", self.settings.service);
         match timeout(limit, &mut pending).await {
             Ok(Ok(begun)) => {
                 let options = begun?;
                 self.start_renewal();
-                let own_principal = self.source.who().to_owned();
-                Ok(BegunLogin { options, own_principal, server_principal })
+                Ok(BegunLogin { tickets: self.clone(), options, server_principal })
             }
             Ok(Err(_)) => Err("the thread that asks for Kerberos tickets died, see the log".into()),
             Err(_) => {
                 // The login's thread goes on. The next attempt to connect waits for it, or finds its tickets in the
                 // cache.
                 self.overdue().insert(host.to_owned(), pending);
-                Err(self.source.explain_no_answer(host, limit))
+                Err(self.explain_no_answer(host, limit))
             }
         }
     }
 
     /// Starts a login at this server, or returns the one that still runs: at most one thread waits for each server.
-    fn start_login(&self, host: &str) -> io::Result<PendingLogin> {
+    fn start_login(self: &Arc<Self>, host: &str) -> io::Result<PendingLogin> {
         if let Some(mut pending) = self.overdue().remove(host)
             // A login that has finished meanwhile may be old, and servers refuse an old login. So a new one is begun.
             && matches!(pending.try_recv(), Err(TryRecvError::Empty))
@@ -140,48 +152,30 @@ impl Tickets {
             return Ok(pending);
         }
         let (finished, pending) = oneshot::channel();
-        let source = self.source.clone();
+        let tickets = self.clone();
         let host = host.to_owned();
         thread::Builder::new().name("kerberos-login".into()).spawn(move || {
             let login =
-                source.log_in(&host).map_err(|error| source.explain_no_ticket(&host, &error));
+                tickets.log_in(&host).map_err(|error| tickets.explain_no_ticket(&host, &error));
             let _receiver_gone = finished.send(login);
         })?;
         Ok(pending)
     }
 
     /// Starts the thread that renews the tickets, unless it was started before.
-    fn start_renewal(&self) {
+    fn start_renewal(self: &Arc<Self>) {
         self.renewal.get_or_init(|| {
             // The queue holds one request, which is enough however many servers refuse logins before it is handled.
             let (renewal, requests) = mpsc::sync_channel(1);
-            let source = self.source.clone();
+            let tickets = self.clone();
             let started = thread::Builder::new()
                 .name("kerberos-renew".into())
-                .spawn(move || source.keep_renewed(&requests));
+                .spawn(move || tickets.keep_renewed(&requests));
             if let Err(error) = started {
                 warn!("Kerberos tickets are not renewed ahead of time: no thread: {error}");
             }
             renewal
         });
-    }
-
-    /// Explains why the servers may refuse this login, and what to do about it. Requests new tickets as well: a server whose
-    /// key was replaced refuses tickets that were issued for the old key, if it does not have that key.
-    pub(super) fn explain_refusal(&self, login: &BegunLogin) -> String {
-        if let Some(renewal) = self.renewal.get() {
-            let _already_requested = renewal.try_send(NewTicketsRequest);
-        }
-        let remedy = match self.source.settings.keytab {
-            Some(_) => "",
-            None => ". If that key was replaced, kinit gets tickets for the new one",
-        };
-        format!(
-            "the servers refuse the login of {} (zookeeper.auth = \"kerberos\"): is the key of {} in their keytab (JAAS) \
-             the one that the KDC has, and are the clocks right? The server's log has the reason{remedy}",
-            login.own_principal,
-            login.actual_server_principal()
-        )
     }
 
     fn overdue(&self) -> MutexGuard<'_, BTreeMap<String, PendingLogin>> {
@@ -193,6 +187,24 @@ impl BegunLogin {
     /// Gives the login to the library, which continues it at the server, without the KDC.
     pub(super) fn apply(&self, connector: Connector) -> Connector {
         connector.with_sasl(self.options.clone())
+    }
+
+    /// Explains why the servers may refuse this login, and what to do about it. Requests new tickets as well: a server whose
+    /// key was replaced refuses tickets that were issued for the old key, if it does not have that key.
+    pub(super) fn explain_refusal(&self) -> String {
+        if let Some(renewal) = self.tickets.renewal.get() {
+            let _already_requested = renewal.try_send(());
+        }
+        let remedy = match self.tickets.settings.keytab {
+            Some(_) => "",
+            None => ". If that key was replaced, kinit gets tickets for the new one",
+        };
+        format!(
+            "the servers refuse the login of {} (zookeeper.auth = \"kerberos\"): is the key of {} in their keytab (JAAS) \
+             the one that the KDC has, and are the clocks right? The server's log has the reason{remedy}",
+            self.tickets.who(),
+            self.actual_server_principal()
+        )
     }
 
     /// Returns why this member did not accept the server, `host:port`: the server did not answer the login, or did not

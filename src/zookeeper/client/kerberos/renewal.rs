@@ -2,14 +2,14 @@
 
 use super::explain::default_cache;
 use super::keytab::{KeytabGate, fingerprint};
-use super::{NewTicketsRequest, code, credentials};
+use super::{Tickets, code};
 use crate::clock::Clock;
-use crate::config::security::Kerberos;
 use ::zookeeper::{GssapiCredentials, GssapiError, GssapiSaslOptions};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, MutexGuard};
+use std::thread;
 use std::time::{Duration, SystemTime};
 use tracing::{debug, error, info, warn};
 
@@ -32,23 +32,9 @@ const LATEST_RENEWAL: Duration = Duration::from_secs(300);
 const CONSEQUENCE_OF_END: &str = "a session with a connection goes on, and a lost connection cannot be made again before there \
                            are new ones";
 
-/// The source of the tickets. All of its methods but [`Self::end_at`] and [`Self::problem`] may block.
-pub(super) struct TicketSource {
-    pub(super) settings: Kerberos,
-    /// The principal of the tickets in the default cache, once that is known. Empty if a principal is configured.
-    found_principal: OnceLock<String>,
-    /// The names of all servers.
-    hosts: Vec<String>,
-    /// The cache that is filled with the keytab. `None` before the first tickets, and without a keytab.
-    cache: Mutex<Option<Arc<Cache>>>,
-    /// Held by a thread while it asks the KDC with the keytab, so that only one thread does so at a time.
-    gate: Mutex<KeytabGate>,
-    state: Mutex<TicketState>,
-}
-
 /// The state of the tickets, for `/status` and metrics.
 #[derive(Default)]
-struct TicketState {
+pub(super) struct TicketState {
     /// `None` before the first tickets.
     end_at: Option<SystemTime>,
     /// The reason why the tickets are not renewed; `None` if they are.
@@ -66,7 +52,7 @@ pub(super) enum TicketError {
 }
 
 /// A credential cache in memory, destroyed when its last user drops it.
-struct Cache {
+pub(super) struct Cache {
     name: String,
 }
 
@@ -76,31 +62,20 @@ struct FoundTickets {
     lifetime: Duration,
 }
 
-impl TicketSource {
-    pub(super) fn new(settings: &Kerberos, servers: &str) -> Self {
-        Self {
-            settings: settings.clone(),
-            found_principal: OnceLock::new(),
-            hosts: servers.split(',').map(|server| credentials::host(server).to_owned()).collect(),
-            cache: Mutex::default(),
-            gate: Mutex::default(),
-            state: Mutex::default(),
-        }
-    }
-
+impl Tickets {
     /// Returns the name of the member's principal, for a message.
     pub(super) fn who(&self) -> &str {
         self.found_principal.get().map_or_else(|| self.settings.who(), String::as_str)
     }
 
-    /// Returns when the tickets end, or have ended; `None` before the first tickets.
-    pub(super) fn end_at(&self) -> Option<SystemTime> {
-        self.state().end_at
+    /// Returns when the tickets end, or have ended; the epoch before the first tickets.
+    pub(crate) fn end_at(&self) -> SystemTime {
+        self.state().end_at.unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
     /// Describes to operators that the tickets are not renewed, or have ended; `None` if neither is the case, or there
     /// were no tickets yet. `is_connected` is true if the member has a connection, which goes on without tickets.
-    pub(super) fn problem(&self, now: SystemTime, is_connected: bool) -> Option<String> {
+    pub(crate) fn problem(&self, now: SystemTime, is_connected: bool) -> Option<String> {
         let state = self.state();
         let end_at = state.end_at?;
         let who = self.who();
@@ -157,14 +132,9 @@ impl TicketSource {
         // This waits while another thread fetches tickets.
         let mut gate = self.gate();
         let current = self.cache().clone();
-        if let Some(current) = current {
-            let is_old = match old {
-                Some(old) => Arc::ptr_eq(old, &current),
-                None => false,
-            };
-            if !is_old {
-                return Ok(self.credentials_in(&current)?);
-            }
+        let newer = current.filter(|current| !old.is_some_and(|old| Arc::ptr_eq(old, current)));
+        if let Some(newer) = newer {
+            return Ok(self.credentials_in(&newer)?);
         }
         let (cache, credentials, left) = self.fill_cache(&mut gate, keytab)?;
         *self.cache() = Some(cache);
@@ -172,12 +142,10 @@ impl TicketSource {
         Ok(credentials)
     }
 
-    /// Renews the tickets when that is due or requested, until the other end of the channel is dropped.
-    pub(super) fn keep_renewed(&self, requests: &mpsc::Receiver<NewTicketsRequest>) {
+    /// Renews the tickets when that is due or requested, until the process ends.
+    pub(super) fn keep_renewed(&self, requests: &mpsc::Receiver<()>) {
         let clock = Clock::system();
         let mut due_at = clock.now();
-        // When a server's refusal last requested new tickets.
-        let mut requested_at = None;
         // False until the first renewal: until then, the cache has tickets only for servers at which a login has begun.
         let mut has_all_tickets = false;
         // The tickets last seen in the default cache: `note_and_check_late` checks whether they should be newer by now.
@@ -185,16 +153,8 @@ impl TicketSource {
         loop {
             let is_requested = match requests.recv_timeout(due_at.since(clock.now())) {
                 Err(RecvTimeoutError::Timeout) => false,
-                // New tickets were requested a moment ago, so this refusal may be about the old ones. If a server
-                // refuses the new ones as well, its next refusal requests others.
-                Ok(NewTicketsRequest)
-                    if requested_at.is_some_and(|at| clock.now().since(at) < RETRY_INTERVAL) =>
-                {
-                    continue;
-                }
-                Ok(NewTicketsRequest) => {
+                Ok(()) => {
                     debug!("a server refused the login: new Kerberos tickets are needed");
-                    requested_at = Some(clock.now());
                     true
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -219,8 +179,11 @@ impl TicketSource {
                     RETRY_INTERVAL
                 }
             };
-            self.report_end();
             due_at = clock.now().after(wait);
+            if is_requested {
+                // If the server refuses the new tickets as well, they are not replaced at once.
+                thread::sleep(RETRY_INTERVAL);
+            }
         }
     }
 
@@ -281,44 +244,23 @@ impl TicketSource {
         }
     }
 
-    /// Stores the problem of the renewal for `/status`, and logs it if it has changed. `None` means that the tickets
-    /// are renewed.
-    fn report(&self, problem: Option<String>) {
-        let who = self.who();
+    /// Stores the problem of the renewal for `/status`; `None` means that the tickets are renewed. Logs the problem if it has
+    /// changed, or if the tickets have just ended.
+    fn report(&self, renewal_problem: Option<String>) {
+        let now = Clock::system().date();
         let mut state = self.state();
-        if state.renewal_problem == problem {
+        let has_ended = state.end_at.is_some_and(|end_at| end_at <= now);
+        if state.renewal_problem == renewal_problem && state.end_is_logged == has_ended {
             return;
         }
-        let now = Clock::system().date();
-        let left = match state.end_at {
-            Some(end_at) => end_at.duration_since(now).unwrap_or_default().as_secs(),
-            None => 0,
-        };
-        let new_connections = match left {
-            0 => "others cannot be made without tickets".to_owned(),
-            left => format!("others can be made with the old tickets for {left}s"),
-        };
-        match &problem {
-            None => info!("the Kerberos tickets of {who} are renewed again"),
-            Some(why) => {
-                // Some problems end with a question to the operator.
-                let full_stop = if why.ends_with('?') { "" } else { "." };
-                warn!(
-                    "the Kerberos tickets of {who} are not renewed: {why}{full_stop} An open connection goes on, and {new_connections}; trying again"
-                );
-            }
-        }
-        state.renewal_problem = problem;
-    }
-
-    /// Logs, once, that the tickets have ended.
-    fn report_end(&self) {
-        let mut state = self.state();
-        let has_ended = state.end_at.is_some_and(|end_at| end_at <= Clock::system().date());
-        if has_ended && !state.end_is_logged {
-            error!("the Kerberos tickets of {} have ended: {CONSEQUENCE_OF_END}", self.who());
-        }
+        state.renewal_problem = renewal_problem;
         state.end_is_logged = has_ended;
+        drop(state);
+        match self.problem(now, true) {
+            None => info!("the Kerberos tickets of {} are renewed again", self.who()),
+            Some(problem) if has_ended => error!("{problem}"),
+            Some(problem) => warn!("{problem}"),
+        }
     }
 
     fn default_credentials(&self) -> Result<GssapiCredentials, GssapiError> {
@@ -402,6 +344,7 @@ impl Drop for Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::security::Kerberos;
 
     #[test]
     fn no_session_goes_on_without_a_connection() {
@@ -410,10 +353,10 @@ mod tests {
             keytab: Some("/k".into()),
             service: "zookeeper".into(),
         };
-        let source = TicketSource::new(&settings, "zk-0:2181");
+        let tickets = Tickets::new(settings, "zk-0:2181");
         let end_at = SystemTime::UNIX_EPOCH + Duration::from_secs(9);
-        assert_eq!(source.problem(end_at, false), None, "there were no tickets");
-        *source.state() = TicketState {
+        assert_eq!(tickets.problem(end_at, false), None, "there were no tickets");
+        *tickets.state() = TicketState {
             end_at: Some(end_at),
             renewal_problem: Some("Cannot contact any KDC".into()),
             end_is_logged: false,
@@ -424,7 +367,7 @@ mod tests {
             (true, CONSEQUENCE_OF_END),
             (false, "no connection can be made before there are new ones"),
         ] {
-            let problem = source.problem(end_at, is_connected).unwrap();
+            let problem = tickets.problem(end_at, is_connected).unwrap();
             assert_eq!(problem, format!("{ended}{consequence}{why}"));
         }
     }
