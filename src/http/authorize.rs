@@ -56,14 +56,12 @@ impl FromRequestParts<AppState> for Authorized {
 fn check_header(headers: &HeaderMap) -> Result<(), ProblemResponse> {
     if headers.contains_key(header::ORIGIN) {
         let detail = "the request has the header Origin, so a web page sends it, and no web page may give commands";
-        let title = "a command from a web page";
-        return Err(ProblemResponse::new(StatusCode::FORBIDDEN, "web-page", title, detail));
+        return Err(ProblemResponse::new(StatusCode::FORBIDDEN, "web-page", detail));
     }
     if !headers.contains_key("x-bellwether") {
         let detail = "a command needs the header X-Bellwether, which no web page can send: \
                       add -H 'X-Bellwether: 1' to curl";
-        let title = "a command without the header";
-        return Err(ProblemResponse::new(StatusCode::FORBIDDEN, "header-missing", title, detail));
+        return Err(ProblemResponse::new(StatusCode::FORBIDDEN, "header-missing", detail));
     }
     Ok(())
 }
@@ -97,7 +95,7 @@ async fn check_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), Proble
     };
     let token = read.map_err(|error| {
         warn!("commands are refused: {error}");
-        ProblemResponse::unavailable("token-unreadable", "the token cannot be read", error)
+        ProblemResponse::unavailable("token-unreadable", error)
     })?;
     if !bool::from(token.ct_eq(sent_token.as_bytes())) {
         return Err(ProblemResponse::unauthorized(

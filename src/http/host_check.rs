@@ -22,14 +22,12 @@ pub(crate) fn refusal(request: &Request) -> Option<Response> {
              read this through its own host name: use 127.0.0.1 instead, or, if the name must stay, make \
              the client or the proxy send the header Host: localhost"
         );
-        let title = "not a host of the loopback interface";
-        ProblemResponse::new(StatusCode::MISDIRECTED_REQUEST, "foreign-host", title, detail)
+        ProblemResponse::new(StatusCode::MISDIRECTED_REQUEST, "foreign-host", detail)
     } else if is_from_another_site(request.headers()) {
         let detail = "the header Sec-Fetch-Site says that a page of another site made a browser send \
                       this request, and a listener on the loopback interface answers none of them: \
                       send it from a program, or open this address itself";
-        let title = "a request from a page of another site";
-        ProblemResponse::new(StatusCode::FORBIDDEN, "cross-site", title, detail)
+        ProblemResponse::new(StatusCode::FORBIDDEN, "cross-site", detail)
     } else {
         return None;
     };

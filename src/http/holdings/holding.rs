@@ -160,20 +160,14 @@ pub(super) fn refusal(name: &HoldingName, wanted: HoldingSpec, ended: End) -> Pr
     let why = ended.to_string();
     match (ended, wanted) {
         (End::Refused { found }, HoldingSpec::Lock(_)) => {
-            let title = "the lock has another mode";
-            ProblemResponse::conflict("other-mode", title, conflict(name, wanted, found))
+            ProblemResponse::conflict("other-mode", conflict(name, wanted, found))
         }
         (End::Refused { found }, HoldingSpec::Barrier(_)) => {
-            let title = "the barrier has another size";
-            ProblemResponse::conflict("other-size", title, conflict(name, wanted, found))
+            ProblemResponse::conflict("other-size", conflict(name, wanted, found))
         }
-        (End::TooMany, _) => {
-            ProblemResponse::unavailable("too-many-locks", "too many locks and barriers", why)
-        }
-        (_, HoldingSpec::Lock(_)) => ProblemResponse::unavailable("not-locked", "not locked", why),
-        (_, HoldingSpec::Barrier(_)) => {
-            ProblemResponse::unavailable("not-entered", "not entered", why)
-        }
+        (End::TooMany, _) => ProblemResponse::unavailable("too-many-locks", why),
+        (_, HoldingSpec::Lock(_)) => ProblemResponse::unavailable("not-locked", why),
+        (_, HoldingSpec::Barrier(_)) => ProblemResponse::unavailable("not-entered", why),
     }
 }
 

@@ -122,16 +122,10 @@ pub(in crate::http) async fn hold_for_ttl(
         HoldingState::Ended(end) => return Err(refusal(&name, spec, end)),
         HoldingState::Waiting { ahead: Some(1..) } => {
             let detail = format!("others hold {name} or wait ahead: GET /locks/{name} shows them");
-            return Err(ProblemResponse::conflict(
-                "timed-out",
-                "timed out waiting for the lock",
-                detail,
-            ));
+            return Err(ProblemResponse::conflict("timed-out", detail));
         }
         // The queue was not read in time, or this place is first in it but got no lease in time.
-        _ => {
-            return Err(ProblemResponse::unavailable("not-locked", "not locked", NO_ANSWER));
-        }
+        _ => return Err(ProblemResponse::unavailable("not-locked", NO_ANSWER)),
     }
     let id = ttl::hold(&app, holding, ttl);
     let body = ttl::body(&app, &name, id, None);
@@ -170,7 +164,7 @@ pub(in crate::http) async fn release(
         Err(_) => {
             let why = "this member has released the lock, but ZooKeeper did not confirm it: its znode may \
                        exist until the session times out";
-            Err(ProblemResponse::unavailable("unconfirmed", "not confirmed", why))
+            Err(ProblemResponse::unavailable("unconfirmed", why))
         }
     }
 }
@@ -203,9 +197,7 @@ pub(in crate::http) async fn break_lock(
         let _permit = permit;
         app.break_place(name, token, is_at_once).await
     });
-    broken.await.map_err(|why| {
-        ProblemResponse::unread("locks-unavailable", "the place may still exist", why)
-    })??;
+    broken.await.map_err(|why| ProblemResponse::unread("locks-unavailable", why))??;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -224,7 +216,7 @@ impl AppState {
         };
         let wait = step(BreakStep::Mark).await?.ok_or_else(|| {
             let detail = format!("nothing in the queue of lock {name} has token {token}");
-            ProblemResponse::new(StatusCode::NOT_FOUND, "no-such-place", "no such place", detail)
+            ProblemResponse::new(StatusCode::NOT_FOUND, "no-such-place", detail)
         })?;
         if !is_at_once {
             tokio::time::sleep(wait).await;

@@ -86,5 +86,5 @@ pub(super) fn gone(name: &HoldingName) -> ProblemResponse {
         "no lock {name} with that id is held through this member: it was lost or released, its TTL has ended, or it \
          never existed; request it again"
     );
-    ProblemResponse::new(StatusCode::GONE, "lock-lost", "the lock is no longer held", detail)
+    ProblemResponse::new(StatusCode::GONE, "lock-lost", detail)
 }
