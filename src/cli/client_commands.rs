@@ -278,7 +278,8 @@ pub(super) fn into_command(
             let BreakArguments { name, token, now: is_at_once, target } = args;
             let name = super::locking::lock_name(&name)?;
             let sidecar = target.sidecar()?;
-            let query = Query::BreakLock { name, token, is_at_once };
+            let call = Call::break_lock(&name, token, is_at_once);
+            let query = Query::Call { call, format: OutputFormat::Table };
             Ok(ClientCommand::Ask { sidecar, query })
         }
         ClientSubcommand::Locks(LocksArguments { name, arguments, action: None }) => {
@@ -338,11 +339,7 @@ impl SidecarUrl {
     /// else at the address in `BELLWETHER_LISTEN`, or else at the default address.
     pub(super) fn sidecar(self) -> Result<Sidecar, String> {
         if let Some(url) = self.url.filter(|url| !url.is_empty()) {
-            let mut sidecar = Sidecar::at(&url)?;
-            // Hints repeat `--url` only if a flag gave it: the user's next command reads the same environment.
-            let is_from_environment = std::env::var(URL_VARIABLE).as_ref() == Ok(&url);
-            sidecar.url = if is_from_environment { None } else { Some(url) };
-            return Ok(sidecar);
+            return Sidecar::at(&url);
         }
         if let Some(listen) = first_process::listen() {
             return Ok(Sidecar::listening_at(&listen));

@@ -5,7 +5,7 @@
 
 use super::table::{Cell, pairs, table};
 use super::views::{BAD, GOOD, ODD, PLAIN, labels, marks, reported_problems};
-use super::{ClientError, OutputFormat, print};
+use super::{ClientError, NO, OutputFormat, UNANSWERED, print};
 use crate::api::{self, Standby};
 use crate::clock::Clock;
 use crate::config::Settings;
@@ -126,12 +126,12 @@ pub(super) async fn inspect(
     let election = read.unwrap_or_else(|_| Err(format!("not within {limit:?}")));
     let election = election.map_err(|why| {
         let hosts = &settings.zookeeper.hosts;
-        ClientError::Unanswered(format!("ZooKeeper at {hosts} gives no answer: {why}"))
+        ClientError::new(UNANSWERED, format!("ZooKeeper at {hosts} gives no answer: {why}"))
     })?;
     let family = settings.znodes.family();
     let inspected = InspectedElection::of(&settings.root, family, election.as_ref(), clock.date());
     print(format.render(|is_wide| inspected.shown(is_wide), &api::json(&inspected)))?;
-    if inspected.healthy { Ok(()) } else { Err(ClientError::Exit(1, None)) }
+    if inspected.healthy { Ok(()) } else { Err(ClientError::silent(NO)) }
 }
 
 /// Returns the names of the znodes that match.
