@@ -20,7 +20,6 @@
 //! - [`transfer`]: moves leadership to a chosen member, through commands to the runner.
 //! - [`preemption`]: moves leadership to a member of higher priority, when the election says that this is due.
 //! - [`problems`]: the problems of this member, each with its start time, for `/status`, the web page and the log.
-//! - [`own_state`]: publishes the problems of this member in its own znode, for other members and for `inspect`.
 //! - [`znode_names`]: the names of members' znodes: a prefix and a number, or the names that another client uses.
 //! - [`holdings`]: the channels between the runner of locks and barriers and its callers.
 //! - [`shared_config`]: the channels between the runner of the shared configuration and its readers and writers.
@@ -61,7 +60,6 @@ pub mod holdings;
 pub mod http;
 pub mod http_client;
 pub mod notify;
-pub mod own_state;
 pub mod preemption;
 pub mod problems;
 pub mod process;

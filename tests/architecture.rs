@@ -32,7 +32,6 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("status", &["recipes", "api", "counters", "holdings", "problems", "shared_config"]),
     ("transfer", &["recipes", "clock", "counters", "status"]),
     ("preemption", &["clock", "status", "transfer"]),
-    ("own_state", &["recipes", "status"]),
     (
         "zookeeper",
         &[
@@ -69,7 +68,6 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "http",
             "holdings",
             "notify",
-            "own_state",
             "preemption",
             "process",
             "runtime",

@@ -7,7 +7,6 @@ use crate::exec::{self, Plan, Requests};
 use crate::health;
 use crate::holdings::HoldingsRequests;
 use crate::notify::{self, HookInputs};
-use crate::own_state;
 use crate::preemption;
 use crate::runtime;
 use crate::shared_config::{ConfigHandle, ConfigRequests};
@@ -146,13 +145,8 @@ impl ApplicationInputs {
     async fn run(self) -> io::Result<()> {
         let Self { hooks, names, health, health_out, file_sync, file_limit, clock, status } = self;
         let requests = status.requests.clone();
-        let status_of_own_state = status.clone();
         let status_of_preemption = status.clone();
         let running_hooks = notify::run(hooks, names, file_limit, clock, status);
-        let publishing_own_state = async {
-            own_state::publish(status_of_own_state).await;
-            pending::<io::Result<()>>().await
-        };
         let preempting = async {
             preemption::run(status_of_preemption, clock).await;
             pending::<io::Result<()>>().await
@@ -172,7 +166,6 @@ impl ApplicationInputs {
         tokio::select! {
             ended = running_hooks => ended,
             failed = checking_health => failed,
-            never = publishing_own_state => never,
             never = preempting => never,
             failed = syncing_files => failed,
         }

@@ -83,8 +83,6 @@ fn queue_members(app: &AppState, verdict: &Verdict, entries: &[MemberEntry]) -> 
             version: entry.version.clone(),
             priority: entry.priority.number(),
             since: Some(api::date(entry.created_at)),
-            unhealthy: entry.state.unhealthy,
-            hooks_failing: entry.state.hooks_failing,
         })
         .collect()
 }

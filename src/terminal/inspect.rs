@@ -4,7 +4,7 @@
 //! disconnected.
 
 use super::table::{Cell, pairs, table};
-use super::views::{BAD, GOOD, ODD, PLAIN, labels, marks, reported_problems};
+use super::views::{BAD, GOOD, ODD, PLAIN, labels, marks};
 use super::{ClientError, NO, OutputFormat, UNANSWERED, print};
 use crate::api::{self, Standby};
 use crate::clock::Clock;
@@ -68,10 +68,6 @@ struct QueuedMember<'a> {
     made_by: Option<&'static str>,
     /// The member's priority.
     priority: u8,
-    /// Whether the member reports that its application is not healthy.
-    unhealthy: bool,
-    /// The number of the member's hooks that failed and have not succeeded since.
-    hooks_failing: u32,
 }
 
 /// The znode with which the leader excludes others.
@@ -209,8 +205,8 @@ impl<'a> InspectedElection<'a> {
             pairs(vec![("election", Cell::new(self.path)), ("verdict", verdict), ("claim", claim)]);
         if !self.queue.is_empty() {
             let heading = [
-                "ID", "IS", "NAMES", "WRONG", "PRIORITY", "ZNODE", "TOKEN", "AGE", "ADDRESS",
-                "VERSION", "SESSION", "LABELS",
+                "ID", "IS", "NAMES", "PRIORITY", "ZNODE", "TOKEN", "AGE", "ADDRESS", "VERSION",
+                "SESSION", "LABELS",
             ];
             // The last two columns, SESSION and LABELS, are shown only with `is_wide`.
             let columns = if is_wide { heading.len() } else { heading.len() - 2 };
@@ -305,7 +301,6 @@ impl<'a> QueuedMember<'a> {
         let data = znode.data.as_ref();
         let profile = data.map(|data| &*data.znode.profile);
         let ready = data.is_some_and(|data| data.znode.ready);
-        let state = data.map(|data| data.state).unwrap_or_default();
         Some(Self {
             znode: &znode.name,
             sequence: sequence.number(),
@@ -322,8 +317,6 @@ impl<'a> QueuedMember<'a> {
             version: data.and_then(|data| data.version.as_deref()),
             names: data.and_then(|data| NamedLeader::by(data, tokens)),
             priority: data.map(|data| data.znode.priority).unwrap_or_default().number(),
-            unhealthy: state.unhealthy,
-            hooks_failing: state.hooks_failing,
         })
     }
 
@@ -355,7 +348,6 @@ impl<'a> QueuedMember<'a> {
             // No member is marked as `self`, because this process is not one of them.
             Cell::new(&marks(leads, self.standby.as_ref(), false)),
             named,
-            reported_problems(self.unhealthy, self.hooks_failing),
             Cell::new(&self.priority.to_string()),
             Cell::new(self.znode),
             Cell::new(&self.token.to_string()),
@@ -523,7 +515,7 @@ mod tests {
         let leader = Arc::new(profile(leader));
         let announcement = Some(Announcement { leader, ticket });
         let data = ZnodeData { announcement, ..ZnodeData::of(Arc::new(profile(id))) };
-        let data = MemberData { format: 1, znode: data, version: None, state: Default::default() };
+        let data = MemberData { format: 1, znode: data, version: None };
         Znode {
             name: format!("n_{n}"),
             session: Some(SessionId(n as i64 + 1)),

@@ -91,10 +91,8 @@ fn in_line(value: &Value) -> String {
 impl HumanView for Members {
     fn view(&self, is_wide: bool) -> String {
         let leader = self.members.iter().find(|member| member.is_leader);
-        let heading = [
-            "ID", "IS", "ZNODE", "NAMES", "ADDRESS", "VERSION", "WRONG", "PRIORITY", "SINCE",
-            "LABELS",
-        ];
+        let heading =
+            ["ID", "IS", "ZNODE", "NAMES", "ADDRESS", "VERSION", "PRIORITY", "SINCE", "LABELS"];
         let rows = self.members.iter().map(|member| {
             let QueueMember { is_leader, is_self, .. } = *member;
             let style = if is_leader { GOOD } else { PLAIN };
@@ -107,13 +105,12 @@ impl HumanView for Members {
                 Cell::of(member.names.as_deref()).style(if names_leader { PLAIN } else { ODD }),
                 Cell::of(member.address.as_deref()),
                 Cell::of(member.version.as_deref()),
-                reported_problems(member.unhealthy, member.hooks_failing),
                 Cell::new(&member.priority.to_string()),
                 Cell::of(member.since.as_deref()),
                 Cell::new(&labels(&member.labels)),
             ]
         });
-        // The columns from WRONG on are shown only with `is_wide`.
+        // The columns from PRIORITY on are shown only with `is_wide`.
         let columns = if is_wide { heading.len() } else { 6 };
         let queue = table(&heading[..columns], rows);
         if self.problems.is_empty() {
@@ -123,18 +120,6 @@ impl HumanView for Members {
         let problems = pairs(problems.map(|problem| ("problem", Cell::new(problem).style(BAD))));
         format!("{problems}\n{queue}")
     }
-}
-
-/// Describes the problems that a member reports in its znode, for the column WRONG.
-pub(super) fn reported_problems(unhealthy: bool, hooks_failing: u32) -> Cell {
-    let hooks = match hooks_failing {
-        0 => None,
-        1 => Some("1 hook fails".to_owned()),
-        failing => Some(format!("{failing} hooks fail")),
-    };
-    let health = unhealthy.then(|| "not healthy".to_owned());
-    let words: Vec<_> = health.into_iter().chain(hooks).collect();
-    Cell::new(&words.join(", ")).style(BAD)
 }
 
 impl HumanView for History {
@@ -388,7 +373,6 @@ version   0
                 "id": id, "znode": format!("n_{id}"), "sequence": 1, "address": null,
                 "labels": {"k": "v"}, "is_leader": is_leader, "is_self": id == "b",
                 "standby": standby, "names": "a", "version": "1", "priority": 70, "since": "T",
-                "unhealthy": false, "hooks_failing": u32::from(id == "c"),
             })
         };
         let line = |ready: bool| {
@@ -408,13 +392,13 @@ version   0
         assert!(shown::<Members>(&line(false)).contains("b   standby-not-ready,self"));
         let wide: Members = serde_json::from_value(line(true)).unwrap();
         let wide = strip_str(&wide.view(true)).to_string();
-        for shown in ["k=v", "WRONG", "1 hook fails", "70"] {
+        for shown in ["k=v", "PRIORITY", "70"] {
             assert!(wide.contains(shown), "{shown}: {wide}");
         }
         let mut ill = line(true);
-        ill["problems"] = json!(["a hook of c fails"]);
+        ill["problems"] = json!(["c does not name the leader yet"]);
         let ill = shown::<Members>(&ill);
-        assert_eq!(ill, format!("problem  a hook of c fails\n\n{text}"));
+        assert_eq!(ill, format!("problem  c does not name the leader yet\n\n{text}"));
     }
 
     #[test]

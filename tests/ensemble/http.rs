@@ -283,8 +283,6 @@ fn the_queue_in_order() {
                 "priority": 50,
                 "version": env!("CARGO_PKG_VERSION"),
                 "since": created(znode),
-                "unhealthy": false,
-                "hooks_failing": 0,
             })
         };
         json!({"members": [
