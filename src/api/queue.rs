@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 pub const MEMBERS: Endpoint<Members> = Endpoint::get("/members");
 
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct Members {
     pub members: Vec<QueueMember>,
     /// The problems of the election and of its members, one sentence each; empty if there are none.
@@ -38,4 +38,10 @@ pub struct QueueMember {
     pub priority: u8,
     /// When the member's znode was created, by the servers' clock.
     pub since: Option<String>,
+    /// The fencing token with which the member leads, or would lead.
+    #[serde(default)]
+    pub token: u64,
+    /// The session that owns the member's znode.
+    #[serde(default)]
+    pub session: String,
 }

@@ -89,9 +89,8 @@ pub(super) enum ClientSubcommand {
     Transfer(TransferArguments),
     /// Look at an election in ZooKeeper itself, without a sidecar and without joining.
     ///
-    /// Prints the queue, whom each member names, and what does not belong there. Exits 0 if all is well, and 1 if
-    /// there is no queue, not all name its head, another than the head holds the claim, several members have one id, or other
-    /// clients' contenders stand there. A lease cannot be seen from outside.
+    /// Prints the queue as `members` does, and what does not belong there. Exits 0 if all is well, and 1 if there is no queue or
+    /// any problem. A lease cannot be seen from outside.
     Inspect(InspectArguments),
 }
 

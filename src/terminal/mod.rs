@@ -174,7 +174,7 @@ pub async fn run(command: &ClientCommand, clock: Clock) -> Result<(), ClientErro
     match command {
         ClientCommand::Ask { sidecar, query } => ask(sidecar, query, clock).await,
         ClientCommand::Inspect { settings, limit, format } => {
-            inspect::inspect(settings, *limit, clock, *format).await
+            inspect::inspect(settings, *limit, *format).await
         }
         ClientCommand::Guarded(guarded) => guarded.run(clock).await,
     }

@@ -21,12 +21,12 @@ pub trait HumanView: DeserializeOwned {
 }
 
 /// The style of a leader, of a holder of a lock, and of a healthy election.
-pub(super) const GOOD: Style = colour(AnsiColor::Green);
+const GOOD: Style = colour(AnsiColor::Green);
 /// The style of an unusual state, which may be a problem.
-pub(super) const ODD: Style = colour(AnsiColor::Yellow);
+const ODD: Style = colour(AnsiColor::Yellow);
 /// The style of a problem.
-pub(super) const BAD: Style = colour(AnsiColor::Red);
-pub(super) const PLAIN: Style = Style::new();
+const BAD: Style = colour(AnsiColor::Red);
+const PLAIN: Style = Style::new();
 
 const fn colour(colour: AnsiColor) -> Style {
     Style::new().fg_color(Some(anstyle::Color::Ansi(colour)))
@@ -71,7 +71,7 @@ const STATUS_ROWS: &str = "id role path paused znode predecessor standby leader 
                            application hooks locks barriers config version";
 
 /// Shows a JSON value in one line: an object as `key=value` pairs, without the fields that are null.
-fn in_line(value: &Value) -> String {
+pub(super) fn in_line(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
@@ -91,8 +91,10 @@ fn in_line(value: &Value) -> String {
 impl HumanView for Members {
     fn view(&self, is_wide: bool) -> String {
         let leader = self.members.iter().find(|member| member.is_leader);
-        let heading =
-            ["ID", "IS", "ZNODE", "NAMES", "ADDRESS", "VERSION", "PRIORITY", "SINCE", "LABELS"];
+        let heading = [
+            "ID", "IS", "ZNODE", "NAMES", "ADDRESS", "VERSION", "TOKEN", "PRIORITY", "SINCE",
+            "SESSION", "LABELS",
+        ];
         let rows = self.members.iter().map(|member| {
             let QueueMember { is_leader, is_self, .. } = *member;
             let style = if is_leader { GOOD } else { PLAIN };
@@ -105,12 +107,14 @@ impl HumanView for Members {
                 Cell::of(member.names.as_deref()).style(if names_leader { PLAIN } else { ODD }),
                 Cell::of(member.address.as_deref()),
                 Cell::of(member.version.as_deref()),
+                Cell::new(&member.token.to_string()),
                 Cell::new(&member.priority.to_string()),
                 Cell::of(member.since.as_deref()),
+                Cell::new(&member.session),
                 Cell::new(&labels(&member.labels)),
             ]
         });
-        // The columns from PRIORITY on are shown only with `is_wide`.
+        // The columns from TOKEN on are shown only with `is_wide`.
         let columns = if is_wide { heading.len() } else { 6 };
         let queue = table(&heading[..columns], rows);
         if self.problems.is_empty() {
@@ -129,7 +133,7 @@ impl HumanView for History {
 }
 
 /// Shows these JSON fields of each item in a table.
-fn rows(keys: &[&str], items: &[impl Serialize]) -> String {
+pub(super) fn rows(keys: &[&str], items: &[impl Serialize]) -> String {
     let heading: Vec<_> = keys.iter().map(|key| key.to_uppercase()).collect();
     let heading: Vec<_> = heading.iter().map(String::as_str).collect();
     let items = items.iter().map(|item| {
@@ -250,7 +254,7 @@ impl HumanView for Transferred {
 }
 
 /// Describes a member's role without spaces, such as `standby,self`, for scripts that split at spaces.
-pub(super) fn marks(is_leader: bool, standby: Option<&Standby>, is_self: bool) -> String {
+fn marks(is_leader: bool, standby: Option<&Standby>, is_self: bool) -> String {
     // A standby may lead already while its predecessor's znode still exists. Mark it only as the leader.
     let standby = standby.filter(|_| !is_leader).map(|standby| match standby.ready {
         true => "standby",
@@ -260,7 +264,7 @@ pub(super) fn marks(is_leader: bool, standby: Option<&Standby>, is_self: bool) -
     marks.into_iter().flatten().collect::<Vec<_>>().join(",")
 }
 
-pub(super) fn labels(labels: &BTreeMap<impl Display, impl Display>) -> String {
+fn labels(labels: &BTreeMap<impl Display, impl Display>) -> String {
     labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
 }
 
@@ -373,6 +377,7 @@ version   0
                 "id": id, "znode": format!("n_{id}"), "sequence": 1, "address": null,
                 "labels": {"k": "v"}, "is_leader": is_leader, "is_self": id == "b",
                 "standby": standby, "names": "a", "version": "1", "priority": 70, "since": "T",
+                "token": 7, "session": "0x1",
             })
         };
         let line = |ready: bool| {
@@ -392,7 +397,7 @@ version   0
         assert!(shown::<Members>(&line(false)).contains("b   standby-not-ready,self"));
         let wide: Members = serde_json::from_value(line(true)).unwrap();
         let wide = strip_str(&wide.view(true)).to_string();
-        for shown in ["k=v", "PRIORITY", "70"] {
+        for shown in ["k=v", "TOKEN", "0x1", "70"] {
             assert!(wide.contains(shown), "{shown}: {wide}");
         }
         let mut ill = line(true);

@@ -270,6 +270,7 @@ fn the_queue_in_order() {
     let [a, b, c]: [String; 3] = names.collect::<Vec<_>>().try_into().expect("three members");
     let expected = |asked: &str| {
         let row = |id: &str, znode: &str, address: Value, labels: Value| {
+            let found = line.iter().find(|it| it.name == znode).expect("it is there");
             json!({
                 "id": id,
                 "znode": znode,
@@ -283,6 +284,8 @@ fn the_queue_in_order() {
                 "priority": 50,
                 "version": env!("CARGO_PKG_VERSION"),
                 "since": created(znode),
+                "token": found.token(),
+                "session": format!("{:#x}", found.stat.ephemeral_owner),
             })
         };
         json!({"members": [
