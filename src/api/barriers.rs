@@ -79,7 +79,7 @@ pub enum BarrierRole {
     /// The participant has left, and waits until all others have left too.
     Leaving,
     /// A state that this version does not know.
-    #[serde(other, skip_serializing)]
+    #[serde(other)]
     Unknown,
 }
 

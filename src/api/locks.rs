@@ -23,7 +23,7 @@ pub enum LockMode {
     /// A semaphore: as many clients as there are slots hold it at once.
     Slots,
     /// A mode that this version does not know.
-    #[serde(other, skip_serializing)]
+    #[serde(other)]
     Unknown,
 }
 
@@ -120,7 +120,7 @@ pub enum LockState {
     Held,
     Waiting,
     /// A state that this version does not know.
-    #[serde(other, skip_serializing)]
+    #[serde(other)]
     Unknown,
 }
 

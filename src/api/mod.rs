@@ -168,6 +168,7 @@ mod tests {
         let done = r#"{"done":"moved","role":"observer","new":1}"#;
         let done: Done = serde_json::from_str(done).unwrap();
         assert!(done.role == Role::Unknown && done.znode.is_none());
+        assert!(json(&done).contains(r#""role":"unknown""#), "it can be shown");
     }
 
     #[test]

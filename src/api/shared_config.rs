@@ -92,7 +92,7 @@ pub enum SyncedFileStatus {
     /// The current value cannot be written to the file.
     Unwritten,
     /// A state that this version does not know.
-    #[serde(other, skip_serializing)]
+    #[serde(other)]
     Unknown,
 }
 
