@@ -5,7 +5,7 @@ use super::super::authorize::Authorized;
 use super::super::problem::ProblemResponse;
 use super::super::query::{Count, NoQuery, Query, RecipePath, Span, flag};
 use super::holding::{WaitLimit, refusal};
-use super::ttl::{self, HeldLock};
+use super::ttl;
 use super::{NO_ANSWER, RELEASE_TIMEOUT};
 use crate::api::{self, LockNames, LockQueue};
 use crate::holdings::{BreakStep, HoldingName, ProcessName, ReadRequest};
@@ -154,7 +154,7 @@ pub(in crate::http) async fn release(
 ) -> Result<StatusCode, ProblemResponse> {
     let entry = app.registry.find(KIND, &name, &id).ok_or_else(|| ttl::gone(&name))?;
     let now = app.clock.now();
-    let held = HeldLock::of(entry.clone(), now);
+    let held = entry.held_for_ttl(now);
     // End the TTL now, so that the watchdog releases the lock. Do so even if the lock is not reported as held: while
     // this member shuts down, the lock is reported as ended, but is still kept for the client.
     entry.ends_at.send_replace(Some(now));

@@ -5,8 +5,8 @@ use super::super::claims::Claim;
 use crate::api::{LockMode, OwnBarrier, OwnHoldingState, OwnLock, date};
 use crate::clock::Clock;
 use crate::holdings::{HoldingName, Published};
-use recipes::Moment;
 use recipes::holding::{End, HoldingKind, HoldingSpec, HoldingState};
+use recipes::{FencingToken, Moment};
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -83,6 +83,16 @@ impl RegisteredHolding {
             state @ HoldingState::Ended(_) => state,
             _ if is_gone => HoldingState::Ended(End::Stopped),
             state => state,
+        }
+    }
+
+    /// Returns the token, the end of the lease, and the end of the TTL, which may be later; `None` unless the lock is held for a
+    /// TTL at this moment.
+    pub(super) fn held_for_ttl(&self, now: Moment) -> Option<(FencingToken, Moment, Moment)> {
+        let ends_at = (*self.ends_at.borrow()).filter(|ends_at| now < *ends_at)?;
+        match self.state(now) {
+            HoldingState::Held { token, until } => Some((token, until, ends_at)),
+            _ => None,
         }
     }
 
