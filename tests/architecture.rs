@@ -15,7 +15,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("znode_names", &["recipes"]),
     ("http_client", &["files"]),
     // Bodies are made of what the recipes judge, and do not depend on how they are asked for.
-    ("api", &["recipes", "znode_names"]),
+    ("api", &["recipes", "problems", "znode_names"]),
     // What children are not to see in their environment is the configuration's to know.
     ("process", &["config"]),
     ("health", &["recipes", "api", "config", "status", "http_client", "process"]),

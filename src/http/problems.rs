@@ -58,7 +58,7 @@ fn leaderless_since(app: &AppState, snapshot: &Snapshot) -> SystemTime {
 
 fn body(problem: Problem) -> OwnProblem {
     let Problem { kind, text, since } = problem;
-    OwnProblem { kind: kind.name().to_owned(), problem: text, since: api::date(since) }
+    OwnProblem { kind, problem: text, since: api::date(since) }
 }
 
 /// Returns the problem of a hook that failed, and has not succeeded since.
