@@ -7,7 +7,7 @@ use super::super::query::{Count, NoQuery, Query, RecipePath, Span, flag};
 use super::holding::{WaitLimit, refusal};
 use super::ttl;
 use super::{NO_ANSWER, RELEASE_TIMEOUT};
-use crate::api::{self, LockNames, LockQueue};
+use crate::api::{self, LockMode, LockNames, LockQueue};
 use crate::holdings::{BreakStep, HoldingName, ProcessName, ReadRequest};
 use axum::Json;
 use axum::extract::State;
@@ -30,7 +30,7 @@ const TTL_DEFAULT: Duration = Duration::from_secs(15);
 #[serde(deny_unknown_fields)]
 pub(in crate::http) struct AcquireQuery {
     /// Exclusive by default.
-    mode: Option<RequestedMode>,
+    mode: Option<LockMode>,
     /// Makes the lock a semaphore: this many places of the queue hold it at once.
     slots: Option<Count>,
     /// How long to wait for the lock: by default as long as a stream's connection is open, and `5s` with `PUT`. With
@@ -40,14 +40,6 @@ pub(in crate::http) struct AcquireQuery {
     process: Option<ProcessName>,
     /// Only with `PUT`: the time after which the lock is released, unless it is renewed.
     ttl: Option<Span<1>>,
-}
-
-/// The modes that a request can name. A semaphore is requested by its number of slots instead.
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum RequestedMode {
-    Exclusive,
-    Shared,
 }
 
 #[derive(Deserialize)]
@@ -232,11 +224,11 @@ impl AcquireQuery {
     /// Returns the requested lock. Fails if the query contradicts itself.
     fn spec(&self) -> Result<HoldingSpec, ProblemResponse> {
         let mode = match (self.mode, self.slots) {
-            (None | Some(RequestedMode::Exclusive), None) => Mode::Exclusive,
-            (Some(RequestedMode::Shared), None) => Mode::Shared,
+            (None | Some(LockMode::Exclusive), None) => Mode::Exclusive,
+            (Some(LockMode::Shared), None) => Mode::Shared,
             (None, Some(Count(slots))) => Mode::Slots(slots),
-            (Some(_), Some(_)) => {
-                let why = "mode and slots exclude each other: leave one out";
+            _ => {
+                let why = "write mode=exclusive, mode=shared or slots=NUMBER, and only one of them";
                 return Err(ProblemResponse::bad_request(why));
             }
         };
