@@ -4,9 +4,8 @@
 use super::poll::{Poll, Polled};
 use super::sidecar::SidecarRequest;
 use super::{ClientError, NO, OutputFormat, Sidecar, SidecarAnswer, print, remark};
-use crate::api::{self, ConfigOutput, ConfigWritten};
+use crate::api::{self, ConfigValue, ConfigWritten};
 use crate::shared_config::{Condition, ConfigName};
-use base64::prelude::{BASE64_STANDARD, Engine};
 use hyper::Method;
 use hyper::body::Bytes;
 use hyper::header::{ETAG, IF_MATCH, IF_NONE_MATCH};
@@ -178,9 +177,6 @@ fn print_value(
     if format != OutputFormat::Json {
         return print_bytes(&value.data);
     }
-    let text = str::from_utf8(&value.data).ok().map(str::to_owned);
-    let base64 = text.is_none().then(|| BASE64_STANDARD.encode(&value.data));
-    let version = value.version.parse().ok();
-    let shown = ConfigOutput { version, index, text, base64 };
+    let shown = ConfigValue::new(&value.data, value.version.parse().ok(), index, None);
     print(format.render(|_| String::new(), &api::json(&shown)))
 }
