@@ -76,7 +76,7 @@ async fn check_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), Proble
         let remedy = "a command needs the header Authorization: Bearer TOKEN, with the command token that \
                       is in the file which http.token_file names; the program bellwether sends it if \
                       --token-file names that file";
-        return Err(ProblemResponse::unauthorized(remedy));
+        return Err(ProblemResponse::new(StatusCode::UNAUTHORIZED, "unauthorized", remedy));
     };
     let file = file.clone();
     // Read on another thread and with a time limit, because the file system may hang. The permit limits how many threads may
@@ -98,9 +98,8 @@ async fn check_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), Proble
         ProblemResponse::unavailable("token-unreadable", error)
     })?;
     if !bool::from(token.ct_eq(sent_token.as_bytes())) {
-        return Err(ProblemResponse::unauthorized(
-            "the command token is not the one in http.token_file",
-        ));
+        let why = "the command token is not the one in http.token_file";
+        return Err(ProblemResponse::new(StatusCode::UNAUTHORIZED, "unauthorized", why));
     }
     Ok(())
 }

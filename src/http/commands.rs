@@ -77,7 +77,9 @@ pub(super) async fn transfer(
             let leader = app.leader(&leader);
             Ok(Json(Transferred { leader, leaderless_ms: millis(leaderless) }))
         }
-        Err(Refusal::QueueUnavailable(why)) => Err(ProblemResponse::queue_unread(why)),
+        Err(refusal @ Refusal::QueueUnavailable(_)) => {
+            Err(ProblemResponse::unread(refusal.kind(), refusal))
+        }
         Err(Refusal::CommandPending(error)) => Err(ProblemResponse::command_failed(error)),
         Err(refusal @ Refusal::NotLeader) => {
             Err(ProblemResponse::conflict(refusal.kind(), app.evaluate().reason()))

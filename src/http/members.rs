@@ -23,7 +23,8 @@ pub(super) async fn members(
     Query(wait): Query<Wait>,
 ) -> Result<Json<Members>, ProblemResponse> {
     let query = app.blocking_query(wait)?;
-    let mut queue = app.status.members().await.map_err(ProblemResponse::queue_unread)?;
+    let read = app.status.members().await;
+    let mut queue = read.map_err(|why| ProblemResponse::unread("queue-unavailable", why))?;
     if let Some(query) = query {
         let changed = query.or_timeout(async {
             while queue.index == query.seen {

@@ -56,10 +56,6 @@ impl ProblemResponse {
         }
     }
 
-    pub(super) fn queue_unread(why: impl Display) -> Self {
-        Self::unread("queue-unavailable", why)
-    }
-
     /// Returns the error for data in ZooKeeper that cannot be read.
     pub(super) fn unread(kind: &'static str, why: impl Display) -> Self {
         let detail = format!("{why}; /status shows this member's connection to ZooKeeper");
@@ -100,10 +96,6 @@ impl ProblemResponse {
     /// Returns the error for a body that is JSON, but not of the expected form.
     pub(super) fn unprocessable(detail: impl Into<String>) -> Self {
         Self::bad_body(StatusCode::UNPROCESSABLE_ENTITY, detail)
-    }
-
-    pub(super) fn unauthorized(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
     }
 }
 
