@@ -35,8 +35,7 @@ pub fn act(world: &mut World, machine: usize) {
         world.ask(machine, Method::PUT, &uri, &text, question);
     } else {
         let operation = values.history.begin_read();
-        let is_proved = if world.random.bool() { "?proved=1" } else { "" };
-        let uri = format!("/config/v{name}{is_proved}");
+        let uri = format!("/config/v{name}");
         world.ask(machine, Method::GET, &uri, "", Question::GetValue { name, operation });
     }
 }
