@@ -73,6 +73,8 @@ pub enum ConfigRequest {
     Watch(ConfigName, Answer<WatchedValue, TooMany>),
     /// Writes or deletes a value.
     Write(ValueWrite, Answer<WriteOutcome, WriteError>),
+    /// Confirms with a quorum that the value has this version, or, with `None`, that it does not exist.
+    Confirm(ConfigName, Option<i32>, Answer<bool, String>),
     /// Lists the names of all values.
     Names(Answer<Arc<[String]>, String>),
 }

@@ -24,6 +24,9 @@ enum ConfigSubcommands {
         /// For how long at most to wait for one that is not there: 500ms, 10s, 2m [default: not at all]
         #[arg(short, long, value_name = "DURATION", value_parser = config::duration)]
         wait: Option<Duration>,
+        /// Have a quorum of the servers confirm that this is the version that is stored
+        #[arg(long, conflicts_with = "wait")]
+        proved: bool,
         #[command(flatten)]
         arguments: FormatArguments,
     },
@@ -85,9 +88,9 @@ impl ConfigArguments {
             ConfigSubcommands::Ls(arguments) => {
                 return arguments.command(Call::of(&api::CONFIG_NAMES));
             }
-            ConfigSubcommands::Get { name, wait, arguments } => {
+            ConfigSubcommands::Get { name, wait, proved, arguments } => {
                 let (sidecar, format) = arguments.parts()?;
-                (sidecar, name, ConfigAction::Get { wait, format })
+                (sidecar, name, ConfigAction::Get { wait, is_proved: proved, format })
             }
             ConfigSubcommands::Watch { name, arguments, command } => {
                 let (sidecar, format) = arguments.parts()?;

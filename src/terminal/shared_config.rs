@@ -21,8 +21,9 @@ pub struct ConfigCommand {
 }
 
 pub enum ConfigAction {
-    /// Print the value. With `wait`, wait at most this long for the value to exist.
-    Get { wait: Option<Duration>, format: OutputFormat },
+    /// Print the value. With `wait`, wait at most this long for the value to exist. With `is_proved`, a quorum of
+    /// servers has to confirm its version.
+    Get { wait: Option<Duration>, is_proved: bool, format: OutputFormat },
     /// Write this value, or with `None` the content of standard input.
     Put { value: Option<OsString>, condition: Condition, is_ephemeral: bool },
     /// Delete the value.
@@ -42,11 +43,12 @@ impl ConfigCommand {
     pub(super) async fn run(&self, sidecar: &Sidecar) -> Result<(), ClientError> {
         let path = format!("{}/{}", api::CONFIG_NAMES.path, self.name);
         match &self.action {
-            ConfigAction::Get { wait: None, format } => {
-                let answer = sidecar.get(path).answer().await?;
+            ConfigAction::Get { wait: None, is_proved, format } => {
+                let query = if *is_proved { "?proved=1" } else { "" };
+                let answer = sidecar.get(format!("{path}{query}")).answer().await?;
                 print_value(*format, answer.index(), &StoredValue::read(&answer)?)
             }
-            ConfigAction::Get { wait: Some(wait), format } => {
+            ConfigAction::Get { wait: Some(wait), format, .. } => {
                 let mut poll = Poll::new(sidecar, &path, StoredValue::read);
                 let (answer, value) = poll.until(Some(*wait), |_| Ok(())).await?;
                 print_value(*format, answer.index(), &value)

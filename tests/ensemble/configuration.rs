@@ -47,8 +47,11 @@ fn a_value_is_read_as_it_was_stored_and_written_only_over_the_version_that_was_r
     assert_eq!(first.get(path).body, "", "an empty value is one");
     assert_eq!(put(&first, path, &[], "whatever it was").status, 200);
     problem(&put(&first, "/config/none", &[("if-match", "*")], "x"), 412);
-    assert_eq!(second.get(path).header("etag"), "\"2\"");
-    let said = ran(&["config", "get", "limits.json", "--url", &url(&first)]);
+    let proved = second.get(&format!("{path}?proved=1"));
+    assert_eq!((proved.status, proved.header("etag")), (200, "\"2\""), "{proved:?}");
+    problem(&first.get("/config/none?proved=1"), 404);
+    problem(&first.get(&format!("{path}?proved=2")), 400);
+    let said = ran(&["config", "get", "limits.json", "--proved", "--url", &url(&first)]);
     assert_eq!((said.code, &*said.out), (0, "whatever it was"));
 
     problem(&delete(&first, path, &[("if-match", "\"1\"")]), 412);

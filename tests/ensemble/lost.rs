@@ -11,6 +11,7 @@ use crate::{
     wait::{eventually, throughout},
 };
 use std::time::Duration;
+use zookeeper::CreateMode;
 
 /// Three servers, one of which follows and has lost a transaction.
 struct Ensemble {
@@ -215,4 +216,24 @@ fn a_member_whose_own_server_lacks_it_keeps_its_place() {
     });
     let after: Vec<_> = ensemble.members().into_iter().map(|znode| znode.name).collect();
     assert_eq!(after, before);
+}
+
+#[test]
+fn a_value_that_the_server_at_hand_has_lost_is_read_from_another_where_a_proof_is_asked_for() {
+    let mut ensemble = Ensemble::new();
+    let path = "/config/x";
+    ensemble.observer.make_path("/config");
+    ensemble.observer.create(path, b"1", CreateMode::Persistent);
+    ensemble.lose(|one| one.kind == CREATE && one.names(path));
+    let (setup, others) = ensemble.setup_at_the_wrong_one_first();
+    let [member] = started_in_order(&setup, ["a"]);
+    assert_eq!(member.get(path).status, 404, "as the server at hand shows it");
+    let proved = format!("{path}?proved=1");
+    let unproved = member.get(&proved);
+    assert_eq!(unproved.status, 503, "{unproved:?}");
+    others.iter().for_each(|proxy| proxy.set(Mode::Open));
+    eventually("it is proved at another server", || match member.get(&proved) {
+        answer if (answer.status, &*answer.body) == (200, "1") => Ok(()),
+        answer => Err(format!("{answer:?}")),
+    });
 }

@@ -13,7 +13,7 @@ pub(super) use self::stream::ValueEvents;
 use super::authorize::Authorized;
 use super::blocking::Wait;
 use super::problem::{ProblemResponse, version_tag};
-use super::query::{NoQuery, Query, RecipePath, accepts, flag};
+use super::query::{NoQuery, Query, RecipePath, Span, accepts, flag};
 use super::{AppState, INDEX, body};
 use crate::api::{ConfigNames, ConfigWritten};
 use crate::byte_budget::{ByteBudget, ReservedBytes};
@@ -37,6 +37,19 @@ use tokio::time::timeout;
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long ZooKeeper may take to write a value.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// A request with `proved` fails if a quorum has contradicted this many readings, one after the other.
+const CONFIRM_ATTEMPTS: usize = 3;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReadQuery {
+    index: Option<u64>,
+    wait: Option<Span<0>>,
+    /// True if a quorum of the servers must confirm that the returned version is the stored one.
+    #[serde(default, deserialize_with = "flag")]
+    proved: bool,
+}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -62,13 +75,13 @@ pub(super) async fn config_names(
 pub(super) async fn config(
     State(app): State<AppState>,
     RecipePath { name, .. }: RecipePath,
-    Query(wait): Query<Wait>,
+    Query(ReadQuery { index, wait, proved: needs_quorum }): Query<ReadQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
-    let query = app.blocking_query(wait)?;
+    let query = app.blocking_query(Wait { index, wait })?;
     if accepts(&headers, "text/event-stream") {
-        if query.is_some() {
-            let why = "a stream sends changes by itself: leave out index and wait";
+        if query.is_some() || needs_quorum {
+            let why = "a stream sends changes by itself, and unconfirmed: leave out index, wait and proved";
             return Err(ProblemResponse::bad_request(why));
         }
         let permit = app.waiting_permit()?;
@@ -86,6 +99,9 @@ pub(super) async fn config(
             // The time limit of the query has passed.
             None => read(&mut watched).await?.0,
         };
+    }
+    if needs_quorum {
+        reading = app.confirmed(&name, &mut watched, reading).await?;
     }
     Ok(answer(&app, &name, &reading))
 }
@@ -142,6 +158,25 @@ impl AppState {
     async fn watch(&self, name: &ConfigName) -> Result<WatchedValue, ProblemResponse> {
         let watched = self.ask(|answer| ConfigRequest::Watch(name.clone(), answer), READ_TIMEOUT);
         watched.await?.map_err(|TooMany| too_many())
+    }
+
+    /// Returns a reading that a quorum has confirmed since the request: `reading`, or a later one.
+    async fn confirmed(
+        &self,
+        name: &ConfigName,
+        watched: &mut WatchedValue,
+        mut reading: Arc<ValueReading>,
+    ) -> Result<Arc<ValueReading>, ProblemResponse> {
+        for _ in 0..CONFIRM_ATTEMPTS {
+            let version = reading.value.as_ref().map(|value| value.version);
+            let request = |answer| ConfigRequest::Confirm(name.clone(), version, answer);
+            let is_confirmed = self.ask(request, READ_TIMEOUT).await?.map_err(unread)?;
+            if is_confirmed {
+                return Ok(reading);
+            }
+            reading = read(watched).await?.0;
+        }
+        Err(unread("the connected server shows another version than a quorum of the servers has"))
     }
 
     /// Sends a write to the runner, and returns the response to the client.

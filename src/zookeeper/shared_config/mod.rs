@@ -12,8 +12,8 @@ mod watching;
 mod writing;
 
 use self::watching::watch_value;
-use super::client::{Connection, SessionHandle, in_words, is_server_answer};
-use super::queue::{ListError, names_below, refusal};
+use super::client::{Connection, SessionHandle, TransactionResult, in_words, is_server_answer};
+use super::queue::{ListError, leave_wrong_server, names_below, refusal};
 use crate::byte_budget::ByteBudget;
 use crate::cached::SharedReading;
 use crate::clock::Clock;
@@ -40,8 +40,11 @@ const FORGET_AFTER: Duration = Duration::from_secs(10);
 /// only after it was read.
 const READS_MAX: usize = 4;
 
-/// How long a write or a listing of the names waits for a connection.
+/// How long a write, a confirmation of a version or a listing of the names waits for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// The number that stands for any version in a request to ZooKeeper.
+const ANY_VERSION: i32 = -1;
 
 /// The settings of the shared configuration.
 #[derive(Clone, Debug)]
@@ -154,6 +157,12 @@ impl SharedConfig {
                 let _receiver_gone = answer.send(self.watch(name));
             }
             ConfigRequest::Write(write, answer) => self.write(write, answer),
+            ConfigRequest::Confirm(name, version, answer) => {
+                let shared = self.shared.clone();
+                self.requests.spawn(async move {
+                    let _receiver_gone = answer.send(shared.has_version(&name, version).await);
+                });
+            }
             ConfigRequest::Names(answer) => {
                 let shared = self.shared.clone();
                 self.requests.spawn(async move {
@@ -335,6 +344,42 @@ impl ConfigContext {
     /// Describes to operators why the servers refused a request about this path.
     async fn refusal(&self, connection: &Connection, path: &str, error: &Error) -> String {
         refusal(connection, self.settings.acl, path, error).await
+    }
+
+    /// Returns true if a quorum confirms that the value has this version, or with `None`, that it does not exist. Returns
+    /// false if the quorum denies that. Then, if the current server still shows what the quorum denies, leaves that server.
+    ///
+    /// # Errors
+    /// Why the quorum could not be asked, for operators.
+    async fn has_version(&self, name: &ConfigName, version: Option<i32>) -> Result<bool, String> {
+        let connection = self.connection().await.ok_or("not connected to ZooKeeper")?;
+        let path = self.path_of(name);
+        let checked = connection
+            .transact(1, |writer| writer.add_check_version(&path, version.unwrap_or(ANY_VERSION)))
+            .await;
+        match checked.and_then(TransactionResult::into_result) {
+            Ok(()) if version.is_some() => return Ok(true),
+            Err(Error::NoNode) if version.is_none() => return Ok(true),
+            // The quorum denies it: the value exists although it should not, does not exist, or has another version.
+            Ok(()) | Err(Error::NoNode | Error::BadVersion) => {}
+            Err(error) if is_server_answer(&error) => {
+                return Err(self.refusal(&connection, &path, &error).await);
+            }
+            Err(error) => return Err(in_words(&error)),
+        }
+        // The server that passed on the quorum's answer has applied everything that was committed before. If it still shows
+        // the version that the quorum has just denied, it has lost a transaction.
+        let shown = connection.request(connection.client.check_stat(&path)).await;
+        let shown = shown.map_err(|error| in_words(&error))?;
+        if shown.map(|stat| stat.version) == version {
+            leave_wrong_server(
+                &connection,
+                &path,
+                "shows another version of",
+                "it is not that one",
+            );
+        }
+        Ok(false)
     }
 
     /// Returns all names, in order, from a reading that is at most a second old.

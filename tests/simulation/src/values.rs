@@ -35,7 +35,8 @@ pub fn act(world: &mut World, machine: usize) {
         world.ask(machine, Method::PUT, &uri, &text, question);
     } else {
         let operation = values.history.begin_read();
-        let uri = format!("/config/v{name}");
+        let is_proved = if world.random.bool() { "?proved=1" } else { "" };
+        let uri = format!("/config/v{name}{is_proved}");
         world.ask(machine, Method::GET, &uri, "", Question::GetValue { name, operation });
     }
 }
