@@ -32,7 +32,7 @@ const PREFIX: &str = "leader_";
 pub fn znode(data: &[u8]) {
     let read = zookeeper::decode(data, &PREFIX.into());
     if let Some(read) = &read {
-        let written = zookeeper::encode(&read.znode, &PREFIX.into());
+        let written = zookeeper::encode(&read.znode, read.state, &PREFIX.into());
         if let Some(again) = zookeeper::decode(&written, &PREFIX.into()) {
             assert_eq!(again.znode.profile, read.znode.profile);
             assert_eq!(again.znode.announcement, read.znode.announcement);

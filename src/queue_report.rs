@@ -37,6 +37,14 @@ pub fn members(
             if is_standby && !entry.ready {
                 problems.push(format!("{id} is next, and not ready: it would have to claim first"));
             }
+            if entry.state.unhealthy {
+                problems.push(format!("the application of {id} is not healthy"));
+            }
+            match entry.state.hooks_failing {
+                0 => {}
+                1 => problems.push(format!("a hook of {id} fails")),
+                failing => problems.push(format!("{failing} hooks of {id} fail")),
+            }
         } else {
             problems.push(format!("{znode} does not say whose it is: another client made it"));
         }
@@ -53,6 +61,8 @@ pub fn members(
             version: entry.version.clone(),
             priority: entry.priority.number(),
             since: Some(api::date(entry.created_at)),
+            unhealthy: entry.state.unhealthy,
+            hooks_failing: entry.state.hooks_failing,
             token: entry.ticket.token.0,
             session: entry.session.to_string(),
         });

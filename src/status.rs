@@ -10,6 +10,7 @@ use recipes::election::{
     Announcement, Cause, Change, Command, Member, Priority, Profile, Standing, View,
 };
 use recipes::{FencingToken, ForeignClient, Moment, SessionId, Ticket};
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -233,6 +234,8 @@ impl ConnectionState {
 pub enum MemberRequest {
     /// Reads the queue.
     Members(MembersAnswer),
+    /// Writes this state into the member's own znode.
+    PublishState(OwnState),
     /// Carries out the command. The reply is false if the command ended the session and ZooKeeper did not confirm its end,
     /// otherwise true.
     Command(Command, ReplyTo),
@@ -316,6 +319,23 @@ pub fn caller_expired(command: &Command, caller: &ReplyTo, now: Moment) -> bool 
     }
 }
 
+/// The problems that a member reports in its znode to readers of the queue; by default there are none. No decision
+/// depends on them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OwnState {
+    /// The application is known to be unhealthy.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unhealthy: bool,
+    /// The number of hooks that failed, and have not succeeded since.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub hooks_failing: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 /// One member's znode, as it was read.
 #[derive(Clone, Debug)]
 pub struct MemberEntry {
@@ -333,6 +353,8 @@ pub struct MemberEntry {
     pub version: Option<String>,
     /// When the znode was created, by the servers' clock.
     pub created_at: SystemTime,
+    /// The problems that the member reports.
+    pub state: OwnState,
 }
 
 impl MemberEntry {
@@ -347,6 +369,7 @@ impl MemberEntry {
             ready: false,
             version: None,
             created_at,
+            state: OwnState::default(),
         }
     }
 }

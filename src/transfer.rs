@@ -624,6 +624,7 @@ mod tests {
                         let _unheard =
                             answer.send(Ok(QueueReading { index: 1, members: entries.into() }));
                     }
+                    MemberRequest::PublishState(_) => {}
                     MemberRequest::Command(command, caller) => self.carry(command, caller),
                 }
             }

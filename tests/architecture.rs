@@ -33,6 +33,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("queue_report", &["recipes", "api", "status", "znode_names"]),
     ("transfer", &["recipes", "clock", "counters", "status"]),
     ("preemption", &["clock", "status", "transfer"]),
+    ("own_state", &["recipes", "status"]),
     (
         "zookeeper",
         &[
@@ -69,6 +70,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "http",
             "holdings",
             "notify",
+            "own_state",
             "preemption",
             "process",
             "runtime",

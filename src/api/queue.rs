@@ -38,6 +38,10 @@ pub struct QueueMember {
     pub priority: u8,
     /// When the member's znode was created, by the servers' clock.
     pub since: Option<String>,
+    /// True if the member reports that its application is unhealthy.
+    pub unhealthy: bool,
+    /// The number of the member's hooks that failed, and have not succeeded since.
+    pub hooks_failing: u32,
     /// The fencing token with which the member leads, or would lead.
     #[serde(default)]
     pub token: u64,

@@ -7,6 +7,7 @@ use crate::exec::{self, Plan, Requests};
 use crate::health;
 use crate::holdings::HoldingsRequests;
 use crate::notify::{self, HookInputs};
+use crate::own_state;
 use crate::preemption;
 use crate::runtime;
 use crate::shared_config::{ConfigHandle, ConfigRequests};
@@ -144,8 +145,13 @@ impl ApplicationInputs {
     async fn run(self) -> io::Result<()> {
         let Self { hooks, names, health, health_out, file_sync, file_limit, clock, status } = self;
         let requests = status.requests.clone();
+        let status_of_own_state = status.clone();
         let status_of_preemption = status.clone();
         let running_hooks = notify::run(hooks, names, file_limit, clock, status);
+        let publishing_own_state = async {
+            own_state::publish(status_of_own_state).await;
+            pending::<io::Result<()>>().await
+        };
         let preempting = async {
             preemption::run(status_of_preemption, clock).await;
             pending::<io::Result<()>>().await
@@ -168,6 +174,7 @@ impl ApplicationInputs {
             ended = running_hooks => ended,
             Err(error) = checking_health => Err(error),
             Err(error) = syncing_files => Err(error),
+            never = publishing_own_state => never,
             never = preempting => never,
         }
     }

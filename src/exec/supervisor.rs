@@ -144,7 +144,7 @@ pub async fn supervise(
                     waiting_commands.push((command, caller));
                 }
                 // A transfer is forwarded at once: it ends leadership only later, with the command to hand over.
-                other @ (MemberRequest::Command(..) | MemberRequest::Members(_)) => {
+                other @ (MemberRequest::Command(..) | MemberRequest::Members(_) | MemberRequest::PublishState(_)) => {
                     let _receiver_gone = status.requests.send(other).await;
                 }
             },

@@ -18,7 +18,7 @@ const PAGE: &str = include_str!("page.html");
 const POLICY: &str = concat!(
     "default-src 'none'; connect-src 'self'; img-src data:; ",
     "style-src 'sha256-zXLJciDP/ola3gXI0U0E6A3Gh7RnFM8MjtMq0WKaf9k='; ",
-    "script-src 'sha256-OTL1fZjc+UqJqxTk7wTWZyaEKmN2hKih/uNqabWbbbk='; ",
+    "script-src 'sha256-J35qeDcqzNIzycXB3YBtnvRqzEMVAUbfHSvxlvo+hak='; ",
     "require-trusted-types-for 'script'; trusted-types 'none'; ",
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );

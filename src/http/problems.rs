@@ -225,7 +225,7 @@ mod tests_of_queue {
     use super::super::testing::{MemberFixture, at, contender_of_kazoo, problems_of};
     use super::super::tests::ask;
     use crate::problems::ProblemKind;
-    use crate::status::{MemberEntry, MemberRequest, QueueReading};
+    use crate::status::{MemberEntry, MemberRequest, OwnState, QueueReading};
     use http_body_util::BodyExt;
     use recipes::election::{Announcement, Profile};
     use recipes::{FencingToken, MemberId, Sequence, SessionId, Ticket};
@@ -269,7 +269,9 @@ mod tests_of_queue {
                     let reading = QueueReading { index: 1, members: entries.into() };
                     answer.send(Ok(reading)).unwrap();
                 }
-                MemberRequest::Command(..) => panic!("it only asks"),
+                MemberRequest::PublishState(_) | MemberRequest::Command(..) => {
+                    panic!("it only asks")
+                }
             }
         };
         let (answer, ()) = tokio::join!(ask(service, "/members"), reads);
@@ -284,6 +286,7 @@ mod tests_of_queue {
         let member = &told["members"][1];
         assert_eq!(member["standby"], json!({"ready": true}));
         assert_eq!(member["since"], json!(crate::api::date(at(60))));
+        assert_eq!((&member["unhealthy"], &member["hooks_failing"]), (&json!(false), &json!(0)));
     }
 
     #[tokio::test]
@@ -323,15 +326,21 @@ mod tests_of_queue {
         let mut next = entry(2, "b", 1);
         next.ready = false;
         let unheard = entry(3, "c", 9);
-        let [other, duplicate_id] = [4, 5].map(|number| entry(number, "d", 1));
+        let mut ill = entry(4, "d", 1);
+        ill.state = OwnState { unhealthy: true, hooks_failing: 2 };
+        let duplicate_id = entry(5, "d", 1);
         let unknown_znode = MemberEntry { profile: None, announcement: None, ..entry(6, "e", 1) };
-        let told = members(vec![leader, next, unheard, other, duplicate_id, unknown_znode]).await;
+        let told = members(vec![leader, next, unheard, ill, duplicate_id, unknown_znode]).await;
         let problems: Vec<_> =
             told["problems"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
-        let [several, is_next, hears, unknown] = problems[..] else { panic!("{problems:?}") };
+        let [several, is_next, hears, unhealthy, hooks, unknown] = problems[..] else {
+            panic!("{problems:?}")
+        };
         assert!(several.starts_with("2 members have the id d: "), "{several}");
         assert!(is_next.starts_with("b is next, and not ready"), "{is_next}");
         assert_eq!(hears, "c does not name the leader yet");
+        assert_eq!(unhealthy, "the application of d is not healthy");
+        assert_eq!(hooks, "2 hooks of d fail");
         assert!(unknown.starts_with("leader_0000000006 does not say"), "{unknown}");
     }
 }

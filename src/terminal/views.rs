@@ -92,8 +92,8 @@ impl HumanView for Members {
     fn view(&self, is_wide: bool) -> String {
         let leader = self.members.iter().find(|member| member.is_leader);
         let heading = [
-            "ID", "IS", "ZNODE", "NAMES", "ADDRESS", "VERSION", "TOKEN", "PRIORITY", "SINCE",
-            "SESSION", "LABELS",
+            "ID", "IS", "ZNODE", "NAMES", "ADDRESS", "VERSION", "WRONG", "TOKEN", "PRIORITY",
+            "SINCE", "SESSION", "LABELS",
         ];
         let rows = self.members.iter().map(|member| {
             let QueueMember { is_leader, is_self, .. } = *member;
@@ -107,6 +107,7 @@ impl HumanView for Members {
                 Cell::of(member.names.as_deref()).style(if names_leader { PLAIN } else { ODD }),
                 Cell::of(member.address.as_deref()),
                 Cell::of(member.version.as_deref()),
+                reported_problems(member.unhealthy, member.hooks_failing),
                 Cell::new(&member.token.to_string()),
                 Cell::new(&member.priority.to_string()),
                 Cell::of(member.since.as_deref()),
@@ -114,7 +115,7 @@ impl HumanView for Members {
                 Cell::new(&labels(&member.labels)),
             ]
         });
-        // The columns from TOKEN on are shown only with `is_wide`.
+        // The columns from WRONG on are shown only with `is_wide`.
         let columns = if is_wide { heading.len() } else { 6 };
         let queue = table(&heading[..columns], rows);
         if self.problems.is_empty() {
@@ -124,6 +125,18 @@ impl HumanView for Members {
         let problems = pairs(problems.map(|problem| ("problem", Cell::new(problem).style(BAD))));
         format!("{problems}\n{queue}")
     }
+}
+
+/// Describes the problems that a member reports in its znode, for the column WRONG.
+fn reported_problems(unhealthy: bool, hooks_failing: u32) -> Cell {
+    let hooks = match hooks_failing {
+        0 => None,
+        1 => Some("1 hook fails".to_owned()),
+        failing => Some(format!("{failing} hooks fail")),
+    };
+    let health = unhealthy.then(|| "not healthy".to_owned());
+    let words: Vec<_> = health.into_iter().chain(hooks).collect();
+    Cell::new(&words.join(", ")).style(BAD)
 }
 
 impl HumanView for History {
@@ -377,7 +390,8 @@ version   0
                 "id": id, "znode": format!("n_{id}"), "sequence": 1, "address": null,
                 "labels": {"k": "v"}, "is_leader": is_leader, "is_self": id == "b",
                 "standby": standby, "names": "a", "version": "1", "priority": 70, "since": "T",
-                "token": 7, "session": "0x1",
+                "unhealthy": false, "hooks_failing": u32::from(id == "c"), "token": 7,
+                "session": "0x1",
             })
         };
         let line = |ready: bool| {
@@ -397,13 +411,13 @@ version   0
         assert!(shown::<Members>(&line(false)).contains("b   standby-not-ready,self"));
         let wide: Members = serde_json::from_value(line(true)).unwrap();
         let wide = strip_str(&wide.view(true)).to_string();
-        for shown in ["k=v", "TOKEN", "0x1", "70"] {
+        for shown in ["k=v", "WRONG", "1 hook fails", "TOKEN", "0x1", "70"] {
             assert!(wide.contains(shown), "{shown}: {wide}");
         }
         let mut ill = line(true);
-        ill["problems"] = json!(["c does not name the leader yet"]);
+        ill["problems"] = json!(["a hook of c fails"]);
         let ill = shown::<Members>(&ill);
-        assert_eq!(ill, format!("problem  c does not name the leader yet\n\n{text}"));
+        assert_eq!(ill, format!("problem  a hook of c fails\n\n{text}"));
     }
 
     #[test]

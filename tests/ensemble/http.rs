@@ -284,6 +284,8 @@ fn the_queue_in_order() {
                 "priority": 50,
                 "version": env!("CARGO_PKG_VERSION"),
                 "since": created(znode),
+                "unhealthy": false,
+                "hooks_failing": 0,
                 "token": found.token(),
                 "session": format!("{:#x}", found.stat.ephemeral_owner),
             })

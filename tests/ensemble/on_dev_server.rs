@@ -26,6 +26,7 @@ mod listeners;
 mod lock_command;
 mod locks;
 mod logs;
+mod member_problems;
 mod members;
 mod memory;
 mod metrics;

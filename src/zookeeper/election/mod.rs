@@ -14,7 +14,7 @@ use super::queue::{
 use crate::cached::SharedReading;
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::status::{MemberEntry, MembersAnswer, QueueReading};
+use crate::status::{MemberEntry, MembersAnswer, OwnState, QueueReading};
 use crate::znode_names::ZnodeNames;
 use recipes::election::{Action, Announcement, Event, MemberPriority, Offer, ZnodeData};
 use recipes::{ClaimOwner, MemberId, Moment, Sequence, SessionEvent, Ticket};
@@ -41,8 +41,9 @@ pub(crate) struct ElectionSession {
     predecessor_owner: ZnodeOwner,
     /// The owner of the head's znode, for a member behind the standby, which reads the head with each heartbeat.
     head_owner: ZnodeOwner,
-    /// `None` while we have no znode to write to: none is created or found yet, or it is lost.
-    own_ticket: Option<Ticket>,
+    /// The current state of the member, which is to be published in its own znode.
+    state: OwnState,
+    own_znode: OwnZnode,
 }
 
 /// The owner of a znode ahead, judging by the data in it: a member, or an unknown client that must be reported to operators.
@@ -73,6 +74,15 @@ impl ZnodeOwner {
         self.unknown = None;
         self.newer_format = None;
     }
+}
+
+/// Our own znode, with the data and the state of the last write to it that was requested, whether committed or not.
+#[derive(Default)]
+struct OwnZnode {
+    data: Option<ZnodeData>,
+    state: OwnState,
+    /// `None` while we have no znode to write to: none is created or found yet, or it is lost.
+    ticket: Option<Ticket>,
 }
 
 /// An event of the session or of the queue. Both use one channel, which keeps their order.
@@ -128,7 +138,29 @@ impl ElectionSession {
             predecessor: None,
             predecessor_owner: ZnodeOwner::default(),
             head_owner: ZnodeOwner::default(),
-            own_ticket: None,
+            state: OwnState::default(),
+            own_znode: OwnZnode::default(),
+        }
+    }
+
+    /// Publishes the state of this member to others, by writing it into our own znode, now and with every later write.
+    pub(crate) fn publish_state(&mut self, state: OwnState) {
+        self.state = state;
+        self.write_changed_state();
+    }
+
+    /// Writes our data again if the state in our znode is outdated. Does nothing while we have no znode: the state is
+    /// written once we have one. Does nothing in an election that is shared with another client: there, a contender's znode
+    /// has only its id.
+    fn write_changed_state(&mut self) {
+        if self.znodes.family().is_some() {
+            return;
+        }
+        let OwnZnode { data: Some(data), state, ticket: Some(_) } = &self.own_znode else { return };
+        if *state != self.state {
+            let data = data.clone();
+            let written = self.encode(&data);
+            self.queue.write(written, None);
         }
     }
 
@@ -139,11 +171,12 @@ impl ElectionSession {
                 unreachable!("the runner opens and closes sessions")
             }
             Action::Join(data) => {
-                self.own_ticket = None;
+                // The state was published for the previous znode. `own_state` publishes it again for the new one.
+                (self.state, self.own_znode.ticket) = (OwnState::default(), None);
                 // The former target may be ahead of the new znode.
                 self.target = None;
                 let data = match self.znodes.family() {
-                    None => encode(&data, &self.znodes),
+                    None => self.encode(&data),
                     // In an election that is shared with another client, a contender's znode has only its id.
                     Some(_) => data.profile.id.as_str().into(),
                 };
@@ -160,14 +193,26 @@ impl ElectionSession {
             }
             Action::ReadPriorities => self.queue.read_members(),
             Action::Relay { data, sent_at } => {
-                self.queue.write(encode(&data, &self.znodes), sent_at);
+                let data = self.encode(&data);
+                self.queue.write(data, sent_at);
             }
             Action::Claim { data, sent_at } => {
-                self.queue.claim(encode(&data, &self.znodes), sent_at);
+                let data = self.encode(&data);
+                self.queue.claim(data, sent_at);
             }
-            Action::Update(data) => self.queue.write(encode(&data, &self.znodes), None),
+            Action::Update(data) => {
+                let data = self.encode(&data);
+                self.queue.write(data, None);
+            }
             Action::Renew { ahead, sent_at } => self.queue.renew(ahead, sent_at),
         }
+    }
+
+    /// Encodes the data that is about to be written to our own znode, together with the state, and remembers both.
+    fn encode(&mut self, data: &ZnodeData) -> Vec<u8> {
+        self.own_znode.state = self.state;
+        self.own_znode.data = Some(data.clone());
+        encode(data, self.state, &self.znodes)
     }
 
     /// Waits for the member's next event. Cancel-safe: no event is lost.
@@ -192,11 +237,12 @@ impl ElectionSession {
     fn on_queue_event(&mut self, event: QueueEvent) -> Option<Event> {
         Some(match event {
             QueueEvent::Joined(ticket) => {
-                self.own_ticket = Some(ticket);
+                self.own_znode.ticket = Some(ticket);
+                self.write_changed_state();
                 Event::Joined(ticket)
             }
             QueueEvent::TicketLost(ticket) => {
-                self.own_ticket = None;
+                self.own_znode.ticket = None;
                 Event::TicketLost(ticket)
             }
             QueueEvent::Found(znode) => self.on_found(znode),
@@ -245,8 +291,8 @@ impl ElectionSession {
 
     /// Handles the znode that the previous process created in this session.
     fn on_found(&mut self, OwnedZnode { ticket, data, claimed }: OwnedZnode) -> Event {
-        self.own_ticket = Some(ticket);
         if self.znodes.family().is_some() {
+            self.own_znode.ticket = Some(ticket);
             if data != self.own_id.as_str().as_bytes() {
                 // The znode has an earlier id of this member. In a shared election, no znode is rewritten, so this one
                 // cannot be used: the member opens another session, and joins in that.
@@ -256,7 +302,12 @@ impl ElectionSession {
             let read = claimed.and_then(|data| decode(&data, &self.znodes));
             return Event::TicketFound { ticket, data: read.map(|read| read.znode) };
         }
-        Event::TicketFound { ticket, data: decode(&data, &self.znodes).map(|read| read.znode) }
+        let read = decode(&data, &self.znodes);
+        let state = read.as_ref().map(|read| read.state).unwrap_or_default();
+        let data = read.map(|read| read.znode);
+        self.own_znode = OwnZnode { data: data.clone(), state, ticket: Some(ticket) };
+        self.write_changed_state();
+        Event::TicketFound { ticket, data }
     }
 
     fn on_predecessor_read(&mut self, predecessor: Ticket, data: &[u8]) -> Event {
@@ -284,7 +335,7 @@ impl ElectionSession {
         // An offer counts if this member is its target, or if the head is the predecessor, as in `on_predecessor_read`: this
         // read may have been sent before this member knew that the head is its predecessor.
         let predecessor = self.predecessor.as_ref().map(|(ticket, _)| *ticket);
-        let own = self.own_ticket.map(|ticket| ticket.sequence);
+        let own = self.own_znode.ticket.map(|ticket| ticket.sequence);
         self.next_offer = match offer {
             Some(offer) if predecessor == Some(head) || own == Some(offer.target) => Some(*offer),
             _ => None,
@@ -421,10 +472,20 @@ fn entry(
         Some(_) => Some(contender(&data, ticket, znodes)),
     };
     let Some(data) = data else { return MemberEntry::of_unknown(ticket, session, created_at) };
-    let MemberData { znode, version, .. } = data;
+    let MemberData { znode, version, state, .. } = data;
     let ZnodeData { profile, announcement, priority, ready, .. } = znode;
     let profile = Some(Arc::unwrap_or_clone(profile));
-    MemberEntry { ticket, session, profile, announcement, priority, ready, version, created_at }
+    MemberEntry {
+        ticket,
+        session,
+        profile,
+        announcement,
+        priority,
+        ready,
+        version,
+        created_at,
+        state,
+    }
 }
 
 #[cfg(test)]

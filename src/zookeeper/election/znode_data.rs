@@ -1,5 +1,6 @@
 //! The JSON format of the data in a member's znode: its profile, the announcement that it relays, and its state.
 
+use crate::status::OwnState;
 use crate::znode_names::ZnodeNames;
 use recipes::election::{Announcement, Distance, Offer, Priority, Profile, ZnodeData};
 use recipes::{FencingToken, MemberId, Ticket};
@@ -41,6 +42,9 @@ struct DataJson {
     accepted: Option<OfferJson>,
     /// The version of the member's program.
     version: Option<String>,
+    /// The member's own problems; left out if there are none.
+    #[serde(default, skip_serializing_if = "is_default")]
+    state: OwnState,
 }
 
 /// An announcement: the leader's profile, the name of its znode, and its fencing token.
@@ -83,10 +87,12 @@ pub(crate) struct MemberData {
     pub znode: ZnodeData,
     /// The version of the member's program.
     pub version: Option<String>,
+    /// The member's own problems.
+    pub state: OwnState,
 }
 
 /// Encodes the data of our own znode. Optional parts are left out if the data would be too long otherwise.
-pub(crate) fn encode(data: &ZnodeData, znodes: &ZnodeNames) -> Vec<u8> {
+pub(crate) fn encode(data: &ZnodeData, state: OwnState, znodes: &ZnodeNames) -> Vec<u8> {
     let ZnodeData { profile, priority, announcement, distance, ready, offer, accepted } = data;
     let leader = announcement.as_ref().map(|Announcement { leader, ticket }| LeaderJson {
         profile: ProfileJson::of(leader),
@@ -107,11 +113,15 @@ pub(crate) fn encode(data: &ZnodeData, znodes: &ZnodeNames) -> Vec<u8> {
         offer,
         accepted,
         version,
+        state,
     };
     // Other members would not decode longer data, so parts are left out, one after the other, until the data is short
     // enough. The consequence is that others see less of this member, or that a transfer fails.
-    let omissions: [fn(&mut DataJson); 2] =
-        [|json| (json.offer, json.accepted) = (None, None), |json| json.priority = None];
+    let omissions: [fn(&mut DataJson); 3] = [
+        |json| json.state = OwnState::default(),
+        |json| (json.offer, json.accepted) = (None, None),
+        |json| json.priority = None,
+    ];
     let mut written = to_vec(&json);
     for omit in omissions {
         if written.len() > MAX_LENGTH {
@@ -142,6 +152,7 @@ pub(crate) fn decode(data: &[u8], znodes: &ZnodeNames) -> Option<MemberData> {
         offer,
         accepted,
         version,
+        state,
     } = json;
     let announcement = leader.and_then(|leader| leader.decode(znodes));
     let offer = offer.and_then(|offer| offer.decode(znodes)).map(Box::new);
@@ -150,7 +161,7 @@ pub(crate) fn decode(data: &[u8], znodes: &ZnodeNames) -> Option<MemberData> {
     let distance = distance.map(|number| Distance::new(number.into()));
     let priority = priority.and_then(Priority::new).unwrap_or_default();
     let znode = ZnodeData { profile, priority, announcement, distance, ready, offer, accepted };
-    Some(MemberData { format, znode, version })
+    Some(MemberData { format, znode, version, state })
 }
 
 /// Returns the number of the format of a member's data if it is newer than those that this version knows; otherwise `None`.
@@ -181,7 +192,7 @@ pub(crate) fn contender(data: &[u8], ticket: Ticket, znodes: &ZnodeNames) -> Mem
     let profile = Arc::new(Profile { id, address: None, labels: BTreeMap::new(), revision: 0 });
     let announcement = Some(Announcement { leader: profile.clone(), ticket });
     let znode = ZnodeData { announcement, ..ZnodeData::of(profile) };
-    MemberData { format: FORMAT, znode, version: None }
+    MemberData { format: FORMAT, znode, version: None, state: OwnState::default() }
 }
 
 /// Returns the id in the data of another client's contender. Bytes that our ids cannot have are percent-encoded, and an id
@@ -292,12 +303,20 @@ mod tests {
         let offer = Offer { leader: FencingToken(7), target, number: 5_000_000_000 };
         let offer = Some(Box::new(offer));
         let none = || ZnodeData::of(Arc::new(profile("a")));
-        let offers = encode(&ZnodeData { offer: offer.clone(), ..none() }, &"leader_".into());
+        let offers = encode(
+            &ZnodeData { offer: offer.clone(), ..none() },
+            OwnState::default(),
+            &"leader_".into(),
+        );
         let text = r#""offer":{"token":7,"target":"leader_0000000003","number":5000000000}"#;
         assert!(String::from_utf8(offers.clone()).unwrap().contains(text));
         let decoded = decode(&offers, &"leader_".into()).unwrap().znode;
         assert_eq!((&decoded.offer, decoded.accepted), (&offer, None));
-        let accepts = encode(&ZnodeData { accepted: offer.clone(), ..none() }, &"leader_".into());
+        let accepts = encode(
+            &ZnodeData { accepted: offer.clone(), ..none() },
+            OwnState::default(),
+            &"leader_".into(),
+        );
         let decoded = decode(&accepts, &"leader_".into()).unwrap().znode;
         assert_eq!((decoded.offer, decoded.accepted), (None, offer));
     }
@@ -307,7 +326,7 @@ mod tests {
         for distance in [None, Some(0), Some(2), Some(3)] {
             let distance = distance.map(Distance::new);
             let data = ZnodeData { distance, ..ZnodeData::of(Arc::new(profile("a"))) };
-            let data = encode(&data, &"leader_".into());
+            let data = encode(&data, OwnState::default(), &"leader_".into());
             assert_eq!(decode(&data, &"leader_".into()).unwrap().znode.distance, distance);
         }
         let far = br#"{"format":1,"id":"a","labels":{},"leader":null,"distance":200}"#;
@@ -319,7 +338,7 @@ mod tests {
         let of = |priority| ZnodeData { priority, ..ZnodeData::of(Arc::new(profile("a"))) };
         for number in [0, 49, 50, 51, 100] {
             let priority = Priority::new(number).unwrap();
-            let data = encode(&of(priority), &"leader_".into());
+            let data = encode(&of(priority), OwnState::default(), &"leader_".into());
             assert_eq!(decode(&data, &"leader_".into()).unwrap().znode.priority, priority);
             let text = String::from_utf8(data).unwrap();
             assert_eq!(text.contains(&format!(r#""priority":{number}"#)), number != 50, "{text}");
@@ -335,7 +354,11 @@ mod tests {
         let filled = |more: usize| {
             let labels = BTreeMap::from([("l".to_owned(), "x".repeat(more))]);
             let data = ZnodeData::of(Arc::new(Profile { labels, ..profile("a") }));
-            encode(&ZnodeData { offer: offer.clone(), ..data }, &"leader_".into())
+            encode(
+                &ZnodeData { offer: offer.clone(), ..data },
+                OwnState::default(),
+                &"leader_".into(),
+            )
         };
         let room = MAX_LENGTH - filled(0).len();
         let full = filled(room);
@@ -346,8 +369,38 @@ mod tests {
     }
 
     #[test]
+    fn a_state_is_decoded_to_the_same_and_left_out_if_it_does_not_fit() {
+        let encoded = |state, more: usize| {
+            let labels = BTreeMap::from([("l".to_owned(), "x".repeat(more))]);
+            let profile = Profile { labels, ..profile("a") };
+            encode(&ZnodeData::of(Arc::new(profile)), state, &"leader_".into())
+        };
+        let no_problems = OwnState::default();
+        assert!(!String::from_utf8(encoded(no_problems, 0)).unwrap().contains("state"));
+        let problems = OwnState { unhealthy: true, hooks_failing: 2 };
+        let text = r#""state":{"unhealthy":true,"hooks_failing":2}"#;
+        assert!(String::from_utf8(encoded(problems, 0)).unwrap().contains(text));
+        for state in [problems, OwnState { unhealthy: false, ..problems }] {
+            let room = MAX_LENGTH - encoded(state, 0).len();
+            assert_eq!(
+                decode(&encoded(state, room), &"leader_".into()).expect("it fits").state,
+                state
+            );
+            assert_eq!(
+                decode(&encoded(state, room + 1), &"leader_".into()).expect("it fits").state,
+                no_problems
+            );
+        }
+        let other =
+            br#"{"format":1,"id":"a","labels":{},"leader":null,"state":{"hooks_failing":2,"mood":"fine"}}"#;
+        let later = decode(other, &"leader_".into()).expect("of a later version");
+        assert_eq!(later.state, OwnState { unhealthy: false, ..problems });
+    }
+
+    #[test]
     fn a_newer_format_is_noticed_and_read_as_far_as_it_can_be() {
-        let own = encode(&ZnodeData::of(Arc::new(profile("a"))), &"leader_".into());
+        let own =
+            encode(&ZnodeData::of(Arc::new(profile("a"))), OwnState::default(), &"leader_".into());
         let newer_format = |data| newer_format(decode(data, &"leader_".into()).as_ref(), data);
         assert_eq!(newer_format(&own), None);
         let newer = br#"{"format":2,"id":"a","labels":{},"leader":null,"new":1}"#;
@@ -408,6 +461,10 @@ mod tests {
     fn written(profile: Profile, announcement: Option<&Announcement>, ready: bool) -> Vec<u8> {
         let profile = Arc::new(profile);
         let announcement = announcement.cloned();
-        encode(&ZnodeData { announcement, ready, ..ZnodeData::of(profile) }, &"leader_".into())
+        encode(
+            &ZnodeData { announcement, ready, ..ZnodeData::of(profile) },
+            OwnState::default(),
+            &"leader_".into(),
+        )
     }
 }

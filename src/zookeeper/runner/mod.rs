@@ -425,6 +425,12 @@ impl Runner {
                 }
                 None
             }
+            MemberRequest::PublishState(state) => {
+                if let Some(session) = &mut self.session {
+                    session.publish_state(state);
+                }
+                None
+            }
             MemberRequest::Command(command, caller) => {
                 self.waiting_callers.push(caller);
                 Some(Event::Command(command))

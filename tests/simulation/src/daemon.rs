@@ -12,7 +12,7 @@ use bellwether::notify::{self, HooksHandle};
 use bellwether::status::{self, Snapshot, StatusHandle};
 use bellwether::znode_names::ElectionNames;
 use bellwether::zookeeper::{self, HoldingsSettings, OpenedSessionFile, ResumeState, SessionFile};
-use bellwether::{holdings, preemption, shared_config};
+use bellwether::{holdings, own_state, preemption, shared_config};
 use http_body_util::BodyExt;
 use hyper::service::Service as _;
 use recipes::Moment;
@@ -267,6 +267,7 @@ fn start_parts(settings: &DaemonSettings, local: &LocalSet) -> Parts {
     local.spawn_local(async move {
         let _ended = notify::run(stage, names, None, clock, of_hooks).await;
     });
+    local.spawn_local(own_state::publish(status.clone()));
     local.spawn_local(preemption::run(status.clone(), clock));
     Parts { status, service: services.api, stop: vec![stop_election, stop_holdings], ended, leave }
 }
