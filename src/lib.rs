@@ -21,6 +21,7 @@
 //! - [`preemption`]: moves leadership to a member of higher priority, when the election says that this is due.
 //! - [`problems`]: the problems of this member, each with its start time, for `/status`, the web page and the log.
 //! - [`own_state`]: publishes the problems of this member in its own znode, for other members and for `inspect`.
+//! - [`queue_report`]: the queue of an election, as `/members` and `bellwether inspect` show it.
 //! - [`znode_names`]: the names of members' znodes: a prefix and a number, or the names that another client uses.
 //! - [`holdings`]: the channels between the runner of locks and barriers and its callers.
 //! - [`shared_config`]: the channels between the runner of the shared configuration and its readers and writers.
@@ -65,6 +66,7 @@ pub mod own_state;
 pub mod preemption;
 pub mod problems;
 pub mod process;
+pub mod queue_report;
 mod random;
 pub mod runtime;
 pub mod shared_config;

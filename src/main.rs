@@ -59,9 +59,9 @@ fn dispatch(command: CliCommand) -> Result<u8, ExitFailure> {
 /// Returns the exit code of a client command. An error without a message has printed its reason already.
 fn exit_code(result: Result<(), ClientError>) -> Result<u8, ExitFailure> {
     let Err(error) = result else { return Ok(0) };
-    match error.message() {
-        None => Ok(error.exit_code()),
-        Some(why) => Err((error.exit_code(), why)),
+    match error.message {
+        None => Ok(error.exit_code),
+        Some(why) => Err((error.exit_code, why)),
     }
 }
 

@@ -1,12 +1,14 @@
 //! The problems of a member, or of the election as the member sees it, each with its start time, for `/status`, the page and
 //! the log.
 
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::SystemTime;
 use tracing::{info, warn};
 
-/// The kind of a problem. `GET /status` shows its [`name`](Self::name).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The kind of a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ProblemKind {
     /// A command has paused this member, so it stays out of the queue.
     Paused,
@@ -40,30 +42,12 @@ pub enum ProblemKind {
     KerberosTickets,
     /// A hook failed, and has not succeeded since.
     Hook,
+    /// A kind that this version does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 impl ProblemKind {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Paused => "paused",
-            Self::Unhealthy => "unhealthy",
-            Self::Zookeeper => "zookeeper",
-            Self::Foreign => "foreign",
-            Self::UnknownZnode => "unknown-znode",
-            Self::NoLeader => "no-leader",
-            Self::LowerTokens => "lower-tokens",
-            Self::DuplicateId => "duplicate-id",
-            Self::EarlierLife => "earlier-life",
-            Self::NewerFormat => "newer-format",
-            Self::LongerSession => "longer-session",
-            Self::TickTime => "tick-time",
-            Self::SlowZookeeper => "slow-zookeeper",
-            Self::SessionFile => "session-file",
-            Self::KerberosTickets => "kerberos-tickets",
-            Self::Hook => "hook",
-        }
-    }
-
     /// Returns true for the kinds that only [`Problems::log_changes`] logs. Other kinds are logged where they are detected.
     fn is_logged_here(self) -> bool {
         matches!(

@@ -340,6 +340,8 @@ fn is_zero(number: &u32) -> bool {
 #[derive(Clone, Debug)]
 pub struct MemberEntry {
     pub ticket: Ticket,
+    /// The session that owns the znode.
+    pub session: SessionId,
     /// `None` if the znode's data has no profile: another ZooKeeper client wrote it.
     pub profile: Option<Profile>,
     /// The leader that the znode announces.
@@ -357,13 +359,18 @@ pub struct MemberEntry {
 
 impl MemberEntry {
     /// Returns the entry for a znode that another ZooKeeper client wrote.
-    pub fn of_unknown(ticket: Ticket, created_at: SystemTime) -> Self {
-        let priority = Priority::default();
-        let state = OwnState::default();
-        let profile = None;
-        let announcement = None;
-        let version = None;
-        Self { ticket, profile, announcement, priority, ready: false, version, created_at, state }
+    pub fn of_unknown(ticket: Ticket, session: SessionId, created_at: SystemTime) -> Self {
+        Self {
+            ticket,
+            session,
+            profile: None,
+            announcement: None,
+            priority: Priority::default(),
+            ready: false,
+            version: None,
+            created_at,
+            state: OwnState::default(),
+        }
     }
 }
 

@@ -698,7 +698,10 @@ mod tests {
 
     fn entry(number: i32, id: &str) -> MemberEntry {
         let profile = Some((*profile(id)).clone());
-        MemberEntry { profile, ..MemberEntry::of_unknown(ticket(number), SystemTime::UNIX_EPOCH) }
+        MemberEntry {
+            profile,
+            ..MemberEntry::of_unknown(ticket(number), SessionId(1), SystemTime::UNIX_EPOCH)
+        }
     }
 
     fn profile(id: &str) -> Arc<Profile> {

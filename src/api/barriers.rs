@@ -1,6 +1,6 @@
 //! Double barriers: the events for a participant, and the list of participants.
 
-use super::{Endpoint, LockHeld};
+use super::{Endpoint, LockHeld, OwnHoldingState};
 use serde::{Deserialize, Serialize};
 
 pub const BARRIERS: Endpoint<BarrierNames> = Endpoint::get("/barriers");
@@ -64,23 +64,11 @@ pub struct OwnBarrier {
     pub barrier: String,
     /// The number of participants that enter together.
     pub size: u32,
-    pub state: BarrierRole,
+    pub state: OwnHoldingState,
     /// Null unless the participant is inside.
     pub token: Option<u64>,
     /// The time of the request.
     pub since: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum BarrierRole {
-    Waiting,
-    Inside,
-    /// The participant has left, and waits until all others have left too.
-    Leaving,
-    /// A state that this version does not know.
-    #[serde(other, skip_serializing)]
-    Unknown,
 }
 
 #[derive(Serialize, Deserialize)]

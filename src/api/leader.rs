@@ -81,7 +81,7 @@ pub enum Role {
     /// Not in the queue.
     Absent,
     /// A role that this version does not know.
-    #[serde(other, skip_serializing)]
+    #[serde(other)]
     Unknown,
 }
 

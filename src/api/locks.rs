@@ -23,7 +23,7 @@ pub enum LockMode {
     /// A semaphore: as many clients as there are slots hold it at once.
     Slots,
     /// A mode that this version does not know.
-    #[serde(other, skip_serializing)]
+    #[serde(other)]
     Unknown,
 }
 
@@ -107,20 +107,26 @@ pub struct OwnLock {
     pub mode: LockMode,
     /// Null unless the mode is `slots`.
     pub slots: Option<u32>,
-    pub state: LockState,
+    pub state: OwnHoldingState,
     /// Null while the lock is waited for.
     pub token: Option<u64>,
     /// The time of the request.
     pub since: String,
 }
 
+/// The state of a lock, or of a place at a barrier, that was requested through this member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum LockState {
-    Held,
+pub enum OwnHoldingState {
     Waiting,
+    /// The lock is held.
+    Held,
+    /// The barrier is entered.
+    Inside,
+    /// The participant has left the barrier, and waits until all others have left too.
+    Leaving,
     /// A state that this version does not know.
-    #[serde(other, skip_serializing)]
+    #[serde(other)]
     Unknown,
 }
 

@@ -115,7 +115,7 @@ mod tests {
             "{{{begins},{session},{problems},{application},\"hooks\":[{hook}],\"locks\":[{lock}],\"barriers\":[{barrier}],\"config\":[{kept}],{ends}}}"
         ));
         keeps::<Members>(
-            r#"{"members":[{"id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"is_leader":true,"is_self":false,"standby":null,"names":"a","version":"1","priority":70,"since":"T","unhealthy":true,"hooks_failing":2}],"problems":["p"],"index":3}"#,
+            r#"{"members":[{"id":"a","znode":"n_1","sequence":1,"address":null,"labels":{},"is_leader":true,"is_self":false,"standby":null,"names":"a","version":"1","priority":70,"since":"T","unhealthy":true,"hooks_failing":2,"token":4,"session":"0x1"}],"problems":["p"],"index":3}"#,
         );
         keeps::<History>(
             r#"{"terms":[{"id":"a","token":4,"is_self":true,"from":"T","to":null,"ended":null}]}"#,
@@ -168,6 +168,7 @@ mod tests {
         let done = r#"{"done":"moved","role":"observer","new":1}"#;
         let done: Done = serde_json::from_str(done).unwrap();
         assert!(done.role == Role::Unknown && done.znode.is_none());
+        assert!(json(&done).contains(r#""role":"unknown""#), "it can be shown");
     }
 
     #[test]

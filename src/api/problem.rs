@@ -10,7 +10,7 @@ pub const PROBLEM_TYPE_PREFIX: &str = "urn:bellwether:problem:";
 pub struct Problem {
     /// Identifies the kind of the problem, and does not change: `urn:bellwether:problem:KIND`.
     pub r#type: String,
-    /// Names the problem in a few words.
+    /// The kind in words.
     pub title: String,
     /// The HTTP status of the response.
     pub status: u16,

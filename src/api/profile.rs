@@ -27,7 +27,7 @@ pub struct Patch {
     pub labels: Option<Option<BTreeMap<String, Option<String>>>>,
     /// From 0 to 100; null for the default, 50.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    pub priority: Option<Option<u8>>,
+    pub priority: Option<Option<u64>>,
 }
 
 /// Reads a field that is in the patch: null becomes `Some(None)`. A field that is left out stays `None`, its default.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 pub const MEMBERS: Endpoint<Members> = Endpoint::get("/members");
 
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct Members {
     pub members: Vec<QueueMember>,
     /// The problems of the election and of its members, one sentence each; empty if there are none.
@@ -42,4 +42,10 @@ pub struct QueueMember {
     pub unhealthy: bool,
     /// The number of the member's hooks that failed, and have not succeeded since.
     pub hooks_failing: u32,
+    /// The fencing token with which the member leads, or would lead.
+    #[serde(default)]
+    pub token: u64,
+    /// The session that owns the member's znode.
+    #[serde(default)]
+    pub session: String,
 }

@@ -1,25 +1,40 @@
 //! The shared configuration: values, and the outcome of writes.
 
 use super::Endpoint;
+use base64::prelude::{BASE64_STANDARD, Engine};
 use serde::{Deserialize, Serialize};
 
 pub const CONFIG_NAMES: Endpoint<ConfigNames> = Endpoint::get("/config");
 /// `GET` returns the bytes of a value; `PUT` and `DELETE` write it.
 pub const CONFIG_PATH: &str = "/config/{name}";
 
-/// The data of the event `value`.
-#[derive(Serialize, Deserialize)]
+/// The data of the event `value`, and the output of `bellwether config get -o json`.
+#[derive(Serialize)]
 pub struct ConfigValue {
-    /// The number of writes since the value was created.
-    pub version: i32,
-    /// The index of this reading, by which to wait for the next change at `/config/{name}`.
-    pub index: u64,
-    /// True if the value is deleted with the session of the member through which it was created.
-    pub ephemeral: bool,
+    /// The number of writes since the value was created; null if an answer has no version that can be read.
+    version: Option<i32>,
+    /// The index of this reading, by which to wait for the next change at `/config/{name}`; null if an answer has none.
+    index: Option<u64>,
+    /// True if the value is deleted with the session of the member through which it was created. Only in an event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ephemeral: Option<bool>,
     /// The value; null if it is not UTF-8.
-    pub text: Option<String>,
+    text: Option<String>,
     /// The value in Base64; null if it is UTF-8.
-    pub base64: Option<String>,
+    base64: Option<String>,
+}
+
+impl ConfigValue {
+    pub fn new(
+        data: &[u8],
+        version: Option<i32>,
+        index: Option<u64>,
+        ephemeral: Option<bool>,
+    ) -> Self {
+        let text = str::from_utf8(data).ok().map(str::to_owned);
+        let base64 = text.is_none().then(|| BASE64_STANDARD.encode(data));
+        Self { version, index, ephemeral, text, base64 }
+    }
 }
 
 /// The data of the event `absent`.
@@ -27,19 +42,6 @@ pub struct ConfigValue {
 pub struct ConfigAbsent {
     /// The index by which to wait for the next change.
     pub index: u64,
-}
-
-/// A value as `bellwether config get -o json` prints it.
-#[derive(Serialize)]
-pub struct ConfigOutput {
-    /// The number of writes since the value was created; null if the answer has no version that can be read.
-    pub version: Option<i32>,
-    /// The index by which to wait for the next change; null if the answer has none.
-    pub index: Option<u64>,
-    /// The value; null if it is not UTF-8.
-    pub text: Option<String>,
-    /// The value in Base64; null if it is UTF-8.
-    pub base64: Option<String>,
 }
 
 /// The outcome of a write.
@@ -92,7 +94,7 @@ pub enum SyncedFileStatus {
     /// The current value cannot be written to the file.
     Unwritten,
     /// A state that this version does not know.
-    #[serde(other, skip_serializing)]
+    #[serde(other)]
     Unknown,
 }
 

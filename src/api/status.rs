@@ -1,6 +1,7 @@
 //! The state of a member.
 
 use super::{Endpoint, Leader, OwnBarrier, OwnLock, Role, SyncedFile};
+use crate::problems::ProblemKind;
 use serde::{Deserialize, Serialize};
 
 pub const STATUS: Endpoint<Status> = Endpoint::get("/status");
@@ -99,10 +100,8 @@ pub struct Restart {
 /// A problem of a member, or of the election as the member sees it.
 #[derive(Serialize, Deserialize)]
 pub struct OwnProblem {
-    /// Identifies the kind of the problem, and does not change: `paused`, `unhealthy`, `zookeeper`, `foreign`, `unknown-znode`, `no-leader`,
-    /// `lower-tokens`, `duplicate-id`, `newer-format`, `longer-session`, `tick-time`, `slow-zookeeper`, `session-file`,
-    /// `kerberos-tickets` or `hook`.
-    pub kind: String,
+    /// Its name does not change.
+    pub kind: ProblemKind,
     /// Describes the problem to people.
     pub problem: String,
     /// When the problem began, or when this member noticed it.

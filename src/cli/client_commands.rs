@@ -176,9 +176,8 @@ pub(super) enum ClientSubcommand {
     },
     /// Look at an election in ZooKeeper itself, without a sidecar and without joining.
     ///
-    /// Prints the queue, whom each member names, and what does not belong there. Exits 0 if all is well, and 1 if
-    /// there is no queue, not all name its head, another than the head holds the claim, several members have one id, or other
-    /// clients' contenders stand there. A lease cannot be seen from outside.
+    /// Prints the queue as `members` does, and what does not belong there. Exits 0 if all is well, and 1 if there is no queue or
+    /// any problem. A lease cannot be seen from outside.
     Inspect {
         #[command(flatten)]
         file: ConfigFile,
@@ -292,7 +291,8 @@ pub(super) fn into_command(
         }
         ClientSubcommand::Locks { action: Some(action), .. } => {
             let LockAction::Break { name, token, now, target } = action;
-            (target.sidecar()?, Query::BreakLock { name, token, is_at_once: now })
+            let call = Call::break_lock(&name, token, now);
+            (target.sidecar()?, Query::Call { call, format: OutputFormat::Table })
         }
         ClientSubcommand::Locks { name: Some(name), arguments, .. } => {
             arguments.call(Call::lock_queue(&name))?
@@ -366,11 +366,7 @@ impl SidecarUrl {
     /// else at the address in `BELLWETHER_LISTEN`, or else at the default address.
     pub(super) fn sidecar(self) -> Result<Sidecar, String> {
         if let Some(url) = self.url.filter(|url| !url.is_empty()) {
-            let mut sidecar = Sidecar::at(&url)?;
-            // Hints repeat `--url` only if a flag gave it: the user's next command reads the same environment.
-            let is_from_environment = std::env::var(URL_VARIABLE).as_ref() == Ok(&url);
-            sidecar.url = if is_from_environment { None } else { Some(url) };
-            return Ok(sidecar);
+            return Sidecar::at(&url);
         }
         if let Some(listen) = first_process::listen() {
             return Ok(Sidecar::listening_at(&listen));

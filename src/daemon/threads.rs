@@ -141,8 +141,7 @@ pub(super) struct ApplicationInputs {
 
 impl ApplicationInputs {
     /// Runs all tasks of this thread until the hooks have run for the end of this member's leadership at shutdown. Fails
-    /// if a task cannot run. A task that is not configured, or that ends without an error, must not end the others, so it
-    /// stays `pending`.
+    /// if a task cannot run. A task that is not configured, or that ends without an error, does not end the others.
     async fn run(self) -> io::Result<()> {
         let Self { hooks, names, health, health_out, file_sync, file_limit, clock, status } = self;
         let requests = status.requests.clone();
@@ -158,23 +157,25 @@ impl ApplicationInputs {
             pending::<io::Result<()>>().await
         };
         let checking_health = async {
-            if let Some(health) = health {
-                health::run(health, file_limit, requests, health_out).await?;
+            match health {
+                Some(health) => health::run(health, file_limit, requests, health_out).await,
+                None => Ok(()),
             }
-            pending::<io::Result<()>>().await
         };
         let syncing_files = async {
-            if let Some((values, handle, records)) = file_sync {
-                notify::sync_all(values, handle, file_limit, clock, records).await?;
+            match file_sync {
+                Some((values, handle, records)) => {
+                    notify::sync_all(values, handle, file_limit, clock, records).await
+                }
+                None => Ok(()),
             }
-            pending::<io::Result<()>>().await
         };
         tokio::select! {
             ended = running_hooks => ended,
-            failed = checking_health => failed,
+            Err(error) = checking_health => Err(error),
+            Err(error) = syncing_files => Err(error),
             never = publishing_own_state => never,
             never = preempting => never,
-            failed = syncing_files => failed,
         }
     }
 }

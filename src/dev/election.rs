@@ -253,7 +253,7 @@ impl LocalElection {
         tokio::spawn(async move {
             let answer = sidecar_at(port).post(RESIGN.path).answer().await;
             let done = answer.and_then(|answer| answer.body::<Done>());
-            if let Some(why) = done.err().and_then(|error| error.message()) {
+            if let Some(why) = done.err().and_then(|error| error.message) {
                 let line = format!("{id} does not resign: {why}");
                 // An error means that this run has ended meanwhile.
                 let _ = sender.send(TaskOutput::Line(line));

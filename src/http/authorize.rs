@@ -56,14 +56,12 @@ impl FromRequestParts<AppState> for Authorized {
 fn check_header(headers: &HeaderMap) -> Result<(), ProblemResponse> {
     if headers.contains_key(header::ORIGIN) {
         let detail = "the request has the header Origin, so a web page sends it, and no web page may give commands";
-        let title = "a command from a web page";
-        return Err(ProblemResponse::new(StatusCode::FORBIDDEN, "web-page", title, detail));
+        return Err(ProblemResponse::new(StatusCode::FORBIDDEN, "web-page", detail));
     }
     if !headers.contains_key("x-bellwether") {
         let detail = "a command needs the header X-Bellwether, which no web page can send: \
                       add -H 'X-Bellwether: 1' to curl";
-        let title = "a command without the header";
-        return Err(ProblemResponse::new(StatusCode::FORBIDDEN, "header-missing", title, detail));
+        return Err(ProblemResponse::new(StatusCode::FORBIDDEN, "header-missing", detail));
     }
     Ok(())
 }
@@ -78,7 +76,7 @@ async fn check_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), Proble
         let remedy = "a command needs the header Authorization: Bearer TOKEN, with the command token that \
                       is in the file which http.token_file names; the program bellwether sends it if \
                       --token-file names that file";
-        return Err(ProblemResponse::unauthorized(remedy));
+        return Err(ProblemResponse::new(StatusCode::UNAUTHORIZED, "unauthorized", remedy));
     };
     let file = file.clone();
     // Read on another thread and with a time limit, because the file system may hang. The permit limits how many threads may
@@ -97,12 +95,11 @@ async fn check_token(headers: &HeaderMap, file: &Arc<Path>) -> Result<(), Proble
     };
     let token = read.map_err(|error| {
         warn!("commands are refused: {error}");
-        ProblemResponse::unavailable("token-unreadable", "the token cannot be read", error)
+        ProblemResponse::unavailable("token-unreadable", error)
     })?;
     if !bool::from(token.ct_eq(sent_token.as_bytes())) {
-        return Err(ProblemResponse::unauthorized(
-            "the command token is not the one in http.token_file",
-        ));
+        let why = "the command token is not the one in http.token_file";
+        return Err(ProblemResponse::new(StatusCode::UNAUTHORIZED, "unauthorized", why));
     }
     Ok(())
 }

@@ -63,8 +63,8 @@ pub(super) async fn object<T: DeserializeOwned>(
     match Json::from_request(Request::from_parts(parts, body.into()), &()).await {
         Ok(Json(object)) => Ok(object),
         Err(error) => {
-            let why = format!("{}: write {example}", error.body_text());
-            Err(ProblemResponse::bad_body(error.status(), why))
+            let why = error.body_text().replace("expected u64", "expected a whole number");
+            Err(ProblemResponse::bad_body(error.status(), format!("{why}: write {example}")))
         }
     }
 }
@@ -96,7 +96,10 @@ mod tests {
             (r#"{"to":1}"#, "to: invalid type: integer `1`, expected a string"),
             (r#"{"to":"b","to":"c"}"#, "duplicate field `to`"),
             (r#"{"x":1}"#, "unknown field `x`"),
-            (r#"{"within_ms":-1}"#, "within_ms: invalid value: integer `-1`"),
+            (
+                r#"{"within_ms":-1}"#,
+                "within_ms: invalid value: integer `-1`, expected a whole number at",
+            ),
             ("[]", "found an array, expected an object"),
             ("{", "Failed to parse the request body as JSON"),
         ] {

@@ -28,11 +28,7 @@ pub(super) async fn resign(
 ) -> CommandResult {
     let before = app.evaluate();
     if !before.leads() {
-        return Err(ProblemResponse::conflict(
-            "not-leader",
-            "only a leader can resign",
-            before.reason(),
-        ));
+        return Err(ProblemResponse::conflict("not-leader", before.reason()));
     }
     let old_ticket = before.snapshot.standing.ticket();
     app.command(Command::Resign).await?;
@@ -72,33 +68,26 @@ pub(super) async fn transfer(
             "contenders of {family} (election.compatible_with) cannot be asked to make way: after POST /resign, the \
              next contender in the queue leads, whichever client it belongs to"
         );
-        return Err(ProblemResponse::conflict(
-            "foreign-contenders",
-            "leadership was not moved",
-            why,
-        ));
+        return Err(ProblemResponse::conflict("foreign-contenders", why));
     }
     // Yield, so that the server drops this command if its client has closed the connection: see `AppState::command`.
     tokio::task::yield_now().await;
-    let result = transfer::transfer(&app.status, app.clock, wanted.to.as_deref(), within).await;
-    let title = "leadership was not moved";
-    match result {
+    match transfer::transfer(&app.status, app.clock, wanted.to.as_deref(), within).await {
         Ok(transfer::TransferDone { leader, leaderless }) => {
             let leader = app.leader(&leader);
             Ok(Json(Transferred { leader, leaderless_ms: millis(leaderless) }))
         }
-        Err(Refusal::QueueUnavailable(why)) => Err(ProblemResponse::queue_unread(why)),
+        Err(refusal @ Refusal::QueueUnavailable(_)) => {
+            Err(ProblemResponse::unread(refusal.kind(), refusal))
+        }
         Err(Refusal::CommandPending(error)) => Err(ProblemResponse::command_failed(error)),
         Err(refusal @ Refusal::NotLeader) => {
-            let why = app.evaluate().reason();
-            Err(ProblemResponse::conflict(refusal.kind(), "only a leader can hand over", why))
+            Err(ProblemResponse::conflict(refusal.kind(), app.evaluate().reason()))
         }
-        Err(refusal @ Refusal::LeaderUnknown) => Err(ProblemResponse::unavailable(
-            refusal.kind(),
-            "no leader is known",
-            refusal.to_string(),
-        )),
-        Err(refusal) => Err(ProblemResponse::conflict(refusal.kind(), title, refusal.to_string())),
+        Err(refusal @ Refusal::LeaderUnknown) => {
+            Err(ProblemResponse::unavailable(refusal.kind(), refusal.to_string()))
+        }
+        Err(refusal) => Err(ProblemResponse::conflict(refusal.kind(), refusal.to_string())),
     }
 }
 
@@ -132,7 +121,7 @@ pub(super) async fn drain(
     app.command(Command::Pause).await?;
     if app.status.until_hooks_have_run(HOOKS_TIMEOUT).await.is_err() {
         let why = "this member is out of the queue, but its hooks are not done yet: see /status";
-        return Err(ProblemResponse::unavailable("hooks-pending", "not done yet", why));
+        return Err(ProblemResponse::unavailable("hooks-pending", why));
     }
     Ok((StatusCode::OK, Json(app.done("drained"))))
 }
@@ -162,7 +151,7 @@ impl AppState {
             Ok(_) => {
                 let why = "this member has left the queue, but ZooKeeper did not confirm it: its \
                            znode may exist until the session times out";
-                Err(ProblemResponse::unavailable("unconfirmed", "not confirmed", why))
+                Err(ProblemResponse::unavailable("unconfirmed", why))
             }
             Err(error) => Err(ProblemResponse::command_failed(error)),
         }

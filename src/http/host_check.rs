@@ -4,10 +4,11 @@
 //! as if they came from its own site. But its browser always sends the host name that the page used.
 
 use super::problem::ProblemResponse;
+use crate::config;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
@@ -22,14 +23,12 @@ pub(crate) fn refusal(request: &Request) -> Option<Response> {
              read this through its own host name: use 127.0.0.1 instead, or, if the name must stay, make \
              the client or the proxy send the header Host: localhost"
         );
-        let title = "not a host of the loopback interface";
-        ProblemResponse::new(StatusCode::MISDIRECTED_REQUEST, "foreign-host", title, detail)
+        ProblemResponse::new(StatusCode::MISDIRECTED_REQUEST, "foreign-host", detail)
     } else if is_from_another_site(request.headers()) {
         let detail = "the header Sec-Fetch-Site says that a page of another site made a browser send \
                       this request, and a listener on the loopback interface answers none of them: \
                       send it from a program, or open this address itself";
-        let title = "a request from a page of another site";
-        ProblemResponse::new(StatusCode::FORBIDDEN, "cross-site", title, detail)
+        ProblemResponse::new(StatusCode::FORBIDDEN, "cross-site", detail)
     } else {
         return None;
     };
@@ -58,27 +57,14 @@ fn foreign_host(uri: &Uri, headers: &HeaderMap) -> Option<String> {
 }
 
 fn is_of_loopback(name: &[u8]) -> bool {
-    let Ok(name) = str::from_utf8(name) else { return false };
-    // If the name ends in `]`, its last colon belongs to an IPv6 address, and there is no port.
-    let (host, port) = match name.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => (host, port),
-        Some(_) | None => (name, ""),
-    };
-    if !port.bytes().all(|byte| byte.is_ascii_digit()) {
-        return false;
-    }
-    if let Some(address) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-        let address = address.parse::<Ipv6Addr>().map(|address| IpAddr::V6(address).to_canonical());
-        return address.is_ok_and(|address| address.is_loopback());
-    }
-    if let Ok(address) = host.parse::<Ipv4Addr>() {
-        return address.is_loopback();
+    let Ok(uri) = Uri::try_from(name) else { return false };
+    let Some((host, _)) = config::host_and_port(&uri) else { return false };
+    if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return address.to_canonical().is_loopback();
     }
     // RFC 6761: these names always resolve to the loopback interface.
-    let host = host.strip_suffix('.').unwrap_or(host);
-    let (labels, last) = host.rsplit_once('.').unwrap_or(("", host));
-    last.eq_ignore_ascii_case("localhost")
-        && labels.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+    let last_label = host.trim_end_matches('.').rsplit('.').next();
+    last_label.is_some_and(|label| label.eq_ignore_ascii_case("localhost"))
 }
 
 #[cfg(test)]

@@ -3,12 +3,12 @@
 use super::blocking::Wait;
 use super::problem::ProblemResponse;
 use super::query::Query;
-use super::{AppState, Verdict, problems};
-use crate::api::{self, Members, QueueMember, Standby};
-use crate::status::{MemberEntry, QueueReading};
+use super::{AppState, problems};
+use crate::api::Members;
+use crate::queue_report;
+use crate::status::QueueReading;
 use axum::Json;
 use axum::extract::State;
-use recipes::election::Announcement;
 use std::time::Duration;
 
 /// How often the queue is read while clients wait for a change of it.
@@ -23,7 +23,8 @@ pub(super) async fn members(
     Query(wait): Query<Wait>,
 ) -> Result<Json<Members>, ProblemResponse> {
     let query = app.blocking_query(wait)?;
-    let mut queue = app.status.members().await.map_err(ProblemResponse::queue_unread)?;
+    let read = app.status.members().await;
+    let mut queue = read.map_err(|why| ProblemResponse::unread("queue-unavailable", why))?;
     if let Some(query) = query {
         let changed = query.or_timeout(async {
             while queue.index == query.seen {
@@ -43,66 +44,9 @@ pub(super) async fn members(
 
 fn body(app: &AppState, queue: &QueueReading) -> Members {
     let verdict = app.evaluate_and_claim();
-    Members {
-        members: queue_members(app, &verdict, &queue.members),
-        problems: problems::of_queue(app, &verdict, &queue.members),
-        index: queue.index,
-    }
-}
-
-/// Returns the position of the member that leads next: right behind the leader, or, if the queue has no known leader,
-/// right behind the head. The leader need not be at position 0, because an unknown znode may be ahead of it.
-pub(super) fn standby_position(leader: Option<&Announcement>, entries: &[MemberEntry]) -> usize {
-    entries
-        .iter()
-        .position(|entry| leader.is_some_and(|leader| leader.ticket == entry.ticket))
-        .unwrap_or(0)
-        + 1
-}
-
-/// Converts the entries into the members of a body.
-fn queue_members(app: &AppState, verdict: &Verdict, entries: &[MemberEntry]) -> Vec<QueueMember> {
-    let leader_token = verdict.leader().map(|leader| leader.ticket.token);
-    let own_token = verdict.snapshot.standing.ticket().map(|ticket| ticket.token);
-    let next = standby_position(verdict.leader(), entries);
-    let has_readiness = app.names.znodes.family().is_none();
-    entries
-        .iter()
-        .enumerate()
-        .map(|(position, entry)| QueueMember {
-            id: entry.profile.as_ref().map(|profile| profile.id.to_string()),
-            znode: app.names.znodes.name(entry.ticket.sequence),
-            sequence: entry.ticket.sequence.number(),
-            address: entry.profile.as_ref().and_then(|profile| profile.address.clone()),
-            labels: entry.profile.as_ref().map(|p| p.labels.clone()).unwrap_or_default(),
-            is_leader: leader_token == Some(entry.ticket.token),
-            is_self: own_token == Some(entry.ticket.token),
-            // In another client's queue, the znodes do not say whether a standby is ready.
-            standby: (position == next && has_readiness).then_some(Standby { ready: entry.ready }),
-            names: entry.announcement.as_ref().map(|announced| announced.leader.id.to_string()),
-            version: entry.version.clone(),
-            priority: entry.priority.number(),
-            since: Some(api::date(entry.created_at)),
-            unhealthy: entry.state.unhealthy,
-            hooks_failing: entry.state.hooks_failing,
-        })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::tests::{api, ask};
-    use http_body_util::BodyExt;
-    use std::time::Duration;
-
-    #[tokio::test]
-    async fn without_a_connection_the_answer_is_why_there_is_none() {
-        let (service, back) = api(Duration::ZERO);
-        let why = "no session with ZooKeeper at h:1: h:1 cannot be reached: Connection refused";
-        back.amend(|snapshot| snapshot.link.problem = Some(why.into()));
-        let answer = ask(&service, "/members").await;
-        assert_eq!(answer.status(), 503);
-        let body = answer.into_body().collect().await.unwrap().to_bytes();
-        assert!(String::from_utf8_lossy(&body).contains(why), "{body:?}");
-    }
+    let leader = verdict.leader().map(|leader| leader.ticket);
+    let own = verdict.snapshot.standing.ticket();
+    let mut body = queue_report::members(queue, leader, own, &app.names.znodes);
+    body.problems = problems::of_election(app, &verdict).chain(body.problems).collect();
+    body
 }

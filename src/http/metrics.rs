@@ -1,7 +1,7 @@
 //! The Prometheus metrics, evaluated at the moment of the scrape.
 
 use super::{AppState, Verdict};
-use crate::api::{BarrierRole, Hook, LockState, SyncedFileStatus};
+use crate::api::{Hook, OwnHoldingState, SyncedFileStatus};
 use crate::problems::ProblemKind;
 use crate::status::HookRecord;
 use axum::extract::State;
@@ -163,25 +163,29 @@ fn metric_families(app: &AppState) -> Vec<MetricFamily> {
     }
     hooks(&scrape, &app.status.hooks.borrow().records);
     if let Some(holdings) = &app.status.holdings {
-        let all = &app.registry;
+        let locks = app.registry.locks(*now);
+        let states = [("held", OwnHoldingState::Held), ("waiting", OwnHoldingState::Waiting)];
         scrape.gauges(
             "bellwether_locks",
             "Locks that applications hold or wait for through this member, by state.",
             ["state"],
-            [
-                (["held"], all.count_locks(LockState::Held, *now)),
-                (["waiting"], all.count_locks(LockState::Waiting, *now)),
-            ],
+            states.map(|(name, state)| {
+                ([name], locks.iter().filter(|lock| lock.state == state).count() as f64)
+            }),
         );
+        let barriers = app.registry.barriers(*now);
+        let states = [
+            ("waiting", OwnHoldingState::Waiting),
+            ("inside", OwnHoldingState::Inside),
+            ("leaving", OwnHoldingState::Leaving),
+        ];
         scrape.gauges(
             "bellwether_barriers",
             "Applications in front of barriers or inside, through this member, by state.",
             ["state"],
-            [
-                (["waiting"], all.count_barriers(BarrierRole::Waiting, *now)),
-                (["inside"], all.count_barriers(BarrierRole::Inside, *now)),
-                (["leaving"], all.count_barriers(BarrierRole::Leaving, *now)),
-            ],
+            states.map(|(name, state)| {
+                ([name], barriers.iter().filter(|place| place.state == state).count() as f64)
+            }),
         );
         scrape.add(holdings.meter.locks.collectors());
         scrape.add(holdings.meter.barriers.collectors());

@@ -175,13 +175,12 @@ async fn no_such_path(uri: Uri) -> ProblemResponse {
         "there is nothing at {}: /openapi.json at http.listen describes all paths, of which http.probe_listen serves a few",
         uri.path()
     );
-    ProblemResponse::new(StatusCode::NOT_FOUND, "no-such-path", "no such path", detail)
+    ProblemResponse::new(StatusCode::NOT_FOUND, "no-such-path", detail)
 }
 
 async fn wrong_method() -> ProblemResponse {
     let detail = "the header Allow has the methods of this path";
-    let status = StatusCode::METHOD_NOT_ALLOWED;
-    ProblemResponse::new(status, "wrong-method", "wrong method", detail)
+    ProblemResponse::new(StatusCode::METHOD_NOT_ALLOWED, "wrong-method", detail)
 }
 
 /// Makes an answer within the memory budget, adds the headers of every answer, and counts it.

@@ -13,9 +13,8 @@ use std::fmt::Display;
 /// An error response.
 pub(super) struct ProblemResponse {
     pub(super) status: StatusCode,
-    /// The end of the field `type`, by which programs distinguish problems.
+    /// The end of the field `type`, by which programs distinguish problems. With spaces, it is also the `title`.
     pub(super) kind: &'static str,
-    pub(super) title: &'static str,
     pub(super) detail: String,
     /// The index by which to wait for the next change, if the problem is about the leader or about an absent value.
     pub(super) index: Option<u64>,
@@ -29,22 +28,13 @@ pub(super) struct ProblemResponse {
 pub(super) const RETRY_AFTER: u64 = 1;
 
 impl ProblemResponse {
-    pub(super) fn new(
-        status: StatusCode,
-        kind: &'static str,
-        title: &'static str,
-        detail: impl Into<String>,
-    ) -> Self {
+    pub(super) fn new(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Self {
         let detail = detail.into();
-        Self { status, kind, title, detail, index: None, version: None, retry_after: RETRY_AFTER }
+        Self { status, kind, detail, index: None, version: None, retry_after: RETRY_AFTER }
     }
 
-    pub(super) fn unavailable(
-        kind: &'static str,
-        title: &'static str,
-        detail: impl Into<String>,
-    ) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, kind, title, detail)
+    pub(super) fn unavailable(kind: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, kind, detail)
     }
 
     /// Returns the error for a command that is not known to have been carried out.
@@ -52,36 +42,28 @@ impl ProblemResponse {
         match error {
             CommandError::NotTaken => {
                 let why = "too many requests are waiting: try again";
-                Self::unavailable("too-many-requests", "not taken", why)
+                Self::unavailable("too-many-requests", why)
             }
             CommandError::Pending => {
                 let why = "the command is not carried out yet, but may still be: see /status";
-                Self::unavailable("command-pending", "not done yet", why)
+                Self::unavailable("command-pending", why)
             }
             CommandError::NoTickets => {
                 let why = "the command would end the session, and no other could be opened, because this member's Kerberos tickets \
                            have ended: renew them first, see /status";
-                Self::unavailable("no-kerberos-tickets", "not done", why)
+                Self::unavailable("no-kerberos-tickets", why)
             }
         }
     }
 
-    pub(super) fn queue_unread(why: impl Display) -> Self {
-        Self::unread("queue-unavailable", "the queue cannot be read", why)
-    }
-
     /// Returns the error for data in ZooKeeper that cannot be read.
-    pub(super) fn unread(kind: &'static str, title: &'static str, why: impl Display) -> Self {
+    pub(super) fn unread(kind: &'static str, why: impl Display) -> Self {
         let detail = format!("{why}; /status shows this member's connection to ZooKeeper");
-        Self::unavailable(kind, title, detail)
+        Self::unavailable(kind, detail)
     }
 
-    pub(super) fn conflict(
-        kind: &'static str,
-        title: &'static str,
-        detail: impl Into<String>,
-    ) -> Self {
-        Self::new(StatusCode::CONFLICT, kind, title, detail)
+    pub(super) fn conflict(kind: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, kind, detail)
     }
 
     /// Returns the error for a request when the memory budget for clients is used up.
@@ -91,35 +73,29 @@ impl ProblemResponse {
             budget.mib(),
             table::BUFFERS.key()
         );
-        Self::unavailable("buffers-full", "too much is in flight", why)
+        Self::unavailable("buffers-full", why)
     }
 
     pub(super) fn recipes_off() -> Self {
-        let title = "locks, barriers and the shared configuration are switched off";
-        let key = table::RECIPES_ROOT.key();
         let detail = format!(
-            "{key} is empty in this member's configuration: set it to the path below which to store them"
+            "locks, barriers and the shared configuration are switched off: set {} to the path below which to store them",
+            table::RECIPES_ROOT.key()
         );
-        Self::new(StatusCode::NOT_FOUND, "recipes-off", title, detail)
+        Self::new(StatusCode::NOT_FOUND, "recipes-off", detail)
     }
 
     pub(super) fn bad_request(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "bad-request", "the request is not valid", detail)
+        Self::new(StatusCode::BAD_REQUEST, "bad-request", detail)
     }
 
     /// Returns the error for a body that cannot be read or parsed.
     pub(super) fn bad_body(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self::new(status, "bad-body", "the body is not valid", detail)
+        Self::new(status, "bad-body", detail)
     }
 
     /// Returns the error for a body that is JSON, but not of the expected form.
     pub(super) fn unprocessable(detail: impl Into<String>) -> Self {
         Self::bad_body(StatusCode::UNPROCESSABLE_ENTITY, detail)
-    }
-
-    pub(super) fn unauthorized(detail: impl Into<String>) -> Self {
-        let title = "a command without the right command token";
-        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", title, detail)
     }
 }
 
@@ -130,9 +106,9 @@ pub(super) fn version_tag(version: i32) -> HeaderValue {
 
 impl IntoResponse for ProblemResponse {
     fn into_response(self) -> Response {
-        let Self { status, kind, title, detail, index, version, retry_after } = self;
+        let Self { status, kind, detail, index, version, retry_after } = self;
         let r#type = format!("{PROBLEM_TYPE_PREFIX}{kind}");
-        let title = title.to_owned();
+        let title = kind.replace('-', " ");
         let body = api::Problem { r#type, title, status: status.as_u16(), detail, index };
         let mut response = (status, Json(body)).into_response();
         let headers = response.headers_mut();

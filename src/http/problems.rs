@@ -1,11 +1,9 @@
 //! The problems of this member, for `/status` and the page, and of the queue, for `/members`.
 
-use super::members::standby_position;
 use super::{AppState, Verdict};
 use crate::api::{self, Hook, OwnProblem};
 use crate::problems::{Problem, ProblemKind};
-use crate::status::{HookRecord, MemberEntry, Snapshot};
-use std::collections::BTreeMap;
+use crate::status::{HookRecord, Snapshot};
 use std::time::SystemTime;
 
 /// Returns the problems of this member, the most serious first. Leaves out problems that only follow from others.
@@ -60,7 +58,7 @@ fn leaderless_since(app: &AppState, snapshot: &Snapshot) -> SystemTime {
 
 fn body(problem: Problem) -> OwnProblem {
     let Problem { kind, text, since } = problem;
-    OwnProblem { kind: kind.name().to_owned(), problem: text, since: api::date(since) }
+    OwnProblem { kind, problem: text, since: api::date(since) }
 }
 
 /// Returns the problem of a hook that failed, and has not succeeded since.
@@ -83,51 +81,13 @@ fn foreign(app: &AppState, snapshot: &Snapshot) -> impl Iterator<Item = Problem>
     })
 }
 
-/// Returns the problems of the election, and then those of each member, in the order of the queue.
-pub(super) fn of_queue(app: &AppState, verdict: &Verdict, entries: &[MemberEntry]) -> Vec<String> {
-    let mut problems = vec![];
-    let leader = verdict.leader();
-    if leader.is_none() {
-        problems.push(format!("no leader is known here: {}", verdict.reason()));
-    }
-    problems.extend(foreign(app, &verdict.snapshot).map(|problem| problem.text));
-    let mut count_by_id = BTreeMap::<_, usize>::new();
-    for id in entries.iter().filter_map(|entry| Some(&entry.profile.as_ref()?.id)) {
-        *count_by_id.entry(id).or_default() += 1;
-    }
-    for (id, count) in count_by_id.into_iter().filter(|(_, count)| *count > 1) {
-        problems.push(format!(
-            "{count} members have the id {id}: give each its own (member.id), unless one of them is an earlier life \
-             (process) whose session has not ended yet"
-        ));
-    }
-    let leader_token = leader.map(|leader| leader.ticket.token);
-    let next = standby_position(leader, entries);
-    for (position, entry) in entries.iter().enumerate() {
-        let znode = app.names.znodes.name(entry.ticket.sequence);
-        let Some(profile) = &entry.profile else {
-            problems.push(format!("{znode} does not say whose it is: another client made it"));
-            continue;
-        };
-        let id = &profile.id;
-        let named_token = entry.announcement.as_ref().map(|announced| announced.ticket.token);
-        if leader_token.is_some() && named_token != leader_token {
-            problems.push(format!("{id} does not name the leader yet"));
-        }
-        // In another client's queue, the znodes do not say whether a standby is ready.
-        if position == next && !entry.ready && app.names.znodes.family().is_none() {
-            problems.push(format!("{id} is next, and not ready: it would have to claim first"));
-        }
-        if entry.state.unhealthy {
-            problems.push(format!("the application of {id} is not healthy"));
-        }
-        match entry.state.hooks_failing {
-            0 => {}
-            1 => problems.push(format!("a hook of {id} fails")),
-            failing => problems.push(format!("{failing} hooks of {id} fail")),
-        }
-    }
-    problems
+/// Returns the problems of the election, except those of its members.
+pub(super) fn of_election(app: &AppState, verdict: &Verdict) -> impl Iterator<Item = String> {
+    let no_leader = match verdict.leader() {
+        Some(_) => None,
+        None => Some(format!("no leader is known here: {}", verdict.reason())),
+    };
+    no_leader.into_iter().chain(foreign(app, &verdict.snapshot).map(|problem| problem.text))
 }
 
 #[cfg(test)]
@@ -291,7 +251,7 @@ mod tests_of_queue {
             profile,
             announcement,
             ready: true,
-            ..MemberEntry::of_unknown(ticket, at(60))
+            ..MemberEntry::of_unknown(ticket, SessionId(1), at(60))
         }
     }
 

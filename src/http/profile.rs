@@ -53,7 +53,7 @@ impl Patch {
         let priority = match self.priority {
             None => return Ok(None),
             Some(None) => Some(Priority::default()),
-            Some(Some(number)) => Priority::new(number),
+            Some(Some(number)) => u8::try_from(number).ok().and_then(Priority::new),
         };
         let why = "priority must be a number from 0 to 100, or null for 50";
         priority.map(Some).ok_or_else(|| ProblemResponse::unprocessable(why))

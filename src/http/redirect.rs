@@ -27,7 +27,7 @@ fn no_address(leader: &Profile) -> ProblemResponse {
         "{} leads, but its address is not a URL: set its member.address to host:port or http://host:port/path",
         leader.id
     );
-    ProblemResponse::unavailable("no-address", "the leader's address is not known", detail)
+    ProblemResponse::unavailable("no-address", detail)
 }
 
 /// Returns the address as a URL, if it is one. An address without a scheme is an HTTP URL.

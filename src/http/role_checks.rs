@@ -10,23 +10,13 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
-/// Reports whether this member leads at this moment.
+/// Reports whether this member leads at this moment; for load balancers too.
 pub(super) async fn is_leader(State(app): State<AppState>, _: Query<NoQuery>) -> Response {
     app.answer(Verdict::leads)
 }
 
-/// Reports whether this member is in the queue behind another member.
+/// Reports whether this member is in the queue behind another member; for load balancers too.
 pub(super) async fn is_follower(State(app): State<AppState>) -> Response {
-    app.answer(Verdict::follows)
-}
-
-/// For a load balancer: 200 if this member leads.
-pub(super) async fn primary(State(app): State<AppState>, _: Query<NoQuery>) -> Response {
-    app.answer(Verdict::leads)
-}
-
-/// For a load balancer: 200 if this member is a follower.
-pub(super) async fn replica(State(app): State<AppState>) -> Response {
     app.answer(Verdict::follows)
 }
 

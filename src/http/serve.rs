@@ -6,20 +6,19 @@ use super::slots::Slots;
 use super::{Service, host_check};
 use crate::byte_budget::ByteBudget;
 use axum::body::Body;
+use axum::serve::Listener;
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use rustix::net::sockopt::set_socket_send_buffer_size;
+use rustix::net::sockopt::{set_socket_send_buffer_size, set_tcp_nodelay};
 use std::convert::Infallible;
-use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener};
 use tokio_io_timeout::TimeoutStream;
-use tracing::{debug, warn};
+use tracing::debug;
 
 /// The limits for the clients of one listener.
 #[derive(Clone)]
@@ -75,40 +74,19 @@ const HEAD_MAX: usize = 8 * 1024;
 const SEND_BUFFER: usize = 32 * 1024;
 
 /// A listening socket.
-pub trait Accept {
-    type Stream: AsyncRead + AsyncWrite + AsFd + Send + 'static;
-
-    fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
-
+pub trait Accept: Listener<Io: AsFd> {
     /// Returns true for a TCP socket on the loopback interface. Browsers on this machine can connect to it, so requests
     /// from web pages are refused: see `host_check`. Browsers cannot connect to a Unix socket.
     fn is_on_loopback(&self) -> bool;
 }
 
 impl Accept for TcpListener {
-    type Stream = TcpStream;
-
-    async fn accept(&self) -> io::Result<TcpStream> {
-        // This calls the listener's own method, which takes precedence over this one of the trait.
-        let (stream, _) = Self::accept(self).await?;
-        // Send each small answer at once, instead of waiting for more data. If this fails, answers are only slower.
-        let _ignored = stream.set_nodelay(true);
-        Ok(stream)
-    }
-
     fn is_on_loopback(&self) -> bool {
         self.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback())
     }
 }
 
 impl Accept for UnixListener {
-    type Stream = UnixStream;
-
-    async fn accept(&self) -> io::Result<UnixStream> {
-        // This calls the listener's own method, as above.
-        Ok(Self::accept(self).await?.0)
-    }
-
     fn is_on_loopback(&self) -> bool {
         false
     }
@@ -129,7 +107,7 @@ pub async fn serve(
 }
 
 async fn accept_all(
-    listener: impl Accept,
+    mut listener: impl Accept,
     service: Service,
     slots: &Slots,
     limits: &ConnectionLimits,
@@ -148,8 +126,11 @@ async fn accept_all(
             () = &mut closing => return graceful.shutdown().await,
             // Accept first: `acquire` closes an idle connection only when a new one has come. While no slot can be
             // freed, one new connection waits here, and the others in the kernel's backlog, where they cost nothing.
-            accepted = async { (accept(&listener).await, slots.acquire().await) } => accepted,
+            accepted = async { (listener.accept().await.0, slots.acquire().await) } => accepted,
         };
+        // Send each small answer at once, instead of waiting for more data. This fails for a Unix socket, which does not
+        // wait.
+        let _ignored = set_tcp_nodelay(&stream, true);
         // If this fails, the buffer keeps its default size.
         let _ignored = set_socket_send_buffer_size(&stream, SEND_BUFFER);
         let mut stream = TimeoutStream::new(stream);
@@ -202,19 +183,6 @@ fn share_of_files(divisor: u64) -> usize {
     files.map_or(usize::MAX, |files| usize::try_from(files / divisor).unwrap_or(usize::MAX))
 }
 
-/// Accepts a connection. If that fails, for example because too many files are open, tries again until it succeeds.
-async fn accept<L: Accept>(listener: &L) -> L::Stream {
-    loop {
-        match listener.accept().await {
-            Ok(stream) => return stream,
-            Err(error) => {
-                warn!("cannot accept a connection: {error}");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,11 +190,12 @@ mod tests {
     use axum::routing::get;
     use futures_util::StreamExt;
     use hyper_util::service::TowerToHyperService;
+    use std::io;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
     use std::time::Instant;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpSocket;
+    use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+    use tokio::net::{TcpSocket, TcpStream, UnixStream};
     use tokio::sync::oneshot;
 
     fn budget() -> ByteBudget {

@@ -124,7 +124,7 @@ impl AppState {
     pub(super) fn waiting_permit(&self) -> Result<OwnedSemaphorePermit, ProblemResponse> {
         self.waiting.clone().try_acquire_owned().map_err(|_| {
             let why = "too many streams and blocking queries are open: close some, or poll";
-            ProblemResponse::unavailable("too-many-waiting", "too many clients wait", why)
+            ProblemResponse::unavailable("too-many-waiting", why)
         })
     }
 }
@@ -200,7 +200,7 @@ impl Verdict {
 
     /// Returns the error for a request that needs a leader.
     pub(super) fn no_leader(&self) -> ProblemResponse {
-        ProblemResponse::unavailable("no-leader", "no leader is known", self.reason())
+        ProblemResponse::unavailable("no-leader", self.reason())
     }
 }
 

@@ -1,7 +1,7 @@
 //! A sidecar's answers: a complete answer, or a stream of events.
 
-use super::ClientError;
 use super::text::visible;
+use super::{ClientError, NO, UNANSWERED};
 use crate::api::{PROBLEM_TYPE_PREFIX, Problem};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -35,7 +35,7 @@ impl SidecarAnswer {
     pub(super) async fn read(url: &str, response: Response<Incoming>) -> Result<Self, ClientError> {
         let (head, body) = response.into_parts();
         let body = Limited::new(body, LONGEST_ANSWER).collect().await;
-        let body = body.map_err(|error| ClientError::unanswered(url, &error.to_string()))?;
+        let body = body.map_err(|error| ClientError::no_answer(url, &error.to_string()))?;
         let bytes = body.to_bytes();
         Ok(Self { url: url.to_owned(), status: head.status, headers: head.headers, bytes })
     }
@@ -65,7 +65,7 @@ impl SidecarAnswer {
     /// Parses the body of a successful answer.
     ///
     /// # Errors
-    /// [`ClientError::No`] for a refusal, [`ClientError::Unanswered`] for any other failure.
+    /// The exit code is [`NO`] for a refusal, and [`UNANSWERED`] for any other failure.
     pub fn body<T: serde::de::DeserializeOwned>(&self) -> Result<T, ClientError> {
         self.check_success()?;
         self.parsed()
@@ -76,7 +76,7 @@ impl SidecarAnswer {
         self.header(CONTENT_TYPE) == Some("application/problem+json")
     }
 
-    /// Returns an error unless the answer is a success. A refusal is a [`ClientError::No`], unless its reason is that
+    /// Returns an error unless the answer is a success. A refusal has the exit code [`NO`], unless its reason is that
     /// the sidecar could not read or write ZooKeeper.
     pub(super) fn check_success(&self) -> Result<(), ClientError> {
         if self.status.is_success() {
@@ -100,7 +100,7 @@ impl SidecarAnswer {
         }
         let why = visible(&format!("{title}: {detail}"));
         let lacks_zookeeper = kind.ends_with("-unavailable") || WITHOUT_ZOOKEEPER.contains(&kind);
-        Err(if lacks_zookeeper { ClientError::Unanswered(why) } else { ClientError::No(why) })
+        Err(ClientError::new(if lacks_zookeeper { UNANSWERED } else { NO }, why))
     }
 
     /// Parses the body, even if the answer is a refusal.
@@ -125,17 +125,14 @@ const WITHOUT_ZOOKEEPER: [&str; 2] = ["not-written", "unconfirmed"];
 
 impl ClientError {
     /// Returns the error for a request without an answer.
-    pub(super) fn unanswered(url: &str, why: &str) -> Self {
-        Self::Unanswered(format!("{} gives no answer: {}", visible(url), visible(why)))
+    pub(super) fn no_answer(url: &str, why: &str) -> Self {
+        Self::new(UNANSWERED, format!("{} gives no answer: {}", visible(url), visible(why)))
     }
 
     /// Returns the error for an answer that a sidecar would not send.
     pub(super) fn nonsense(url: &str, why: &str) -> Self {
-        Self::Unanswered(format!(
-            "{} does not answer as a sidecar does: {}",
-            visible(url),
-            visible(why)
-        ))
+        let why = format!("{} does not answer as a sidecar does: {}", visible(url), visible(why));
+        Self::new(UNANSWERED, why)
     }
 }
 
@@ -254,7 +251,7 @@ mod tests {
                 bytes: body.to_string().into(),
             };
             let refused = answer.body::<()>().expect_err("a problem");
-            (refused.exit_code(), refused.message().unwrap_or_default())
+            (refused.exit_code, refused.message.unwrap_or_default())
         };
         for kind in [
             "config-unavailable",

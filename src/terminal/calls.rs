@@ -2,7 +2,7 @@
 
 use super::sidecar::COMMAND_TIMEOUT;
 use super::views::HumanView;
-use super::{ClientError, OutputFormat, Sidecar, SidecarAnswer, print, remark};
+use super::{ClientError, OutputFormat, Sidecar, SidecarAnswer, print};
 use crate::api::{self, BarrierState, Endpoint, LockQueue, Transfer};
 use crate::holdings::HoldingName;
 use hyper::header::CONTENT_TYPE;
@@ -59,6 +59,19 @@ impl Call {
         Self { body: Some(api::json(&body)), timeout, ..Self::of(&api::TRANSFER) }
     }
 
+    /// Creates the call that deletes the place with this token in a lock's queue. Unless `is_at_once`, the sidecar first
+    /// waits until the lease of the place's owner is over.
+    pub fn break_lock(name: &HoldingName, token: u64, is_at_once: bool) -> Self {
+        let query = if is_at_once { "?now=1" } else { "" };
+        Self {
+            path: format!("{}/{name}/break/{token}{query}", api::LOCKS.path),
+            is_command: true,
+            body: None,
+            timeout: Some(LEASE_END_TIMEOUT),
+            view: |answer, _| answer.check_done().map(|()| "the place is gone\n".to_owned()),
+        }
+    }
+
     /// Sends the request and prints the answer. With JSON output, a refusal is printed as well.
     pub(super) async fn ask(
         &self,
@@ -79,33 +92,8 @@ impl Call {
             // This prints the refusal only as JSON. For people, the caller prints the error that is returned below.
             print(format.render(|_| String::new(), &answer.text()))?;
         }
-        let shown = shown?;
-        match format {
-            OutputFormat::Json => print(shown),
-            OutputFormat::Table | OutputFormat::Wide => print(sidecar.with_url(&shown)),
-        }
+        print(shown?)
     }
-}
-
-/// Deletes the place with this token in a lock's queue. Unless `is_at_once`, the sidecar first waits until the lease of
-/// the place's owner is over.
-pub(super) async fn break_lock(
-    sidecar: &Sidecar,
-    name: &HoldingName,
-    token: u64,
-    is_at_once: bool,
-) -> Result<(), ClientError> {
-    let path = format!("{}/{name}/break/{token}", api::LOCKS.path);
-    let request = if is_at_once {
-        sidecar.post(path + "?now=1")
-    } else {
-        remark(
-            "waiting for twice the session timeout, until the holder's lease is surely over; if this command is interrupted, the sidecar breaks the lock nevertheless",
-        );
-        sidecar.post(path).within(LEASE_END_TIMEOUT)
-    };
-    request.answer().await?.check_done()?;
-    print(format!("the place with token {token} in the queue of lock {name} is gone\n"))
 }
 
 /// Returns the text to print for an answer.

@@ -52,17 +52,12 @@ impl ClientCommand {
     /// Returns whether this process knows a command token or credentials. If so, other processes must not read its
     /// memory.
     pub fn has_secrets(&self) -> bool {
-        self.sidecar().is_some_and(|sidecar| sidecar.token.is_some())
-            || self.settings().is_some_and(|settings| settings.zookeeper.security.has_secrets())
-    }
-
-    fn sidecar(&self) -> Option<&Sidecar> {
         match self {
             Self::Ask { sidecar, .. }
             | Self::Guarded(GuardedCommand { holder: HoldingProcess::Sidecar(sidecar), .. }) => {
-                Some(sidecar)
+                sidecar.token.is_some()
             }
-            _ => None,
+            _ => self.settings().is_some_and(|settings| settings.zookeeper.security.has_secrets()),
         }
     }
 
@@ -114,14 +109,6 @@ pub enum Query {
         /// Whether to print the reason for a yes as well.
         verbose: bool,
     },
-    /// Deletes a place in a lock's queue, usually that of the holder.
-    BreakLock {
-        name: HoldingName,
-        /// The fencing token of the place.
-        token: u64,
-        /// Whether to return at once, instead of waiting until the holder's lease is over.
-        is_at_once: bool,
-    },
     /// Reads, writes or follows a value of the shared configuration.
     Config(ConfigCommand),
 }
@@ -139,55 +126,42 @@ pub enum OutputFormat {
 
 /// The reason why a subcommand did not succeed.
 #[derive(Debug)]
-pub enum ClientError {
-    /// The answer is no.
-    No(String),
-    /// Another exit code, such as that of a program, and the reason; `None` if the reason was printed already or
-    /// nothing is to be printed.
-    Exit(u8, Option<String>),
-    /// There was no answer, or the answer was not that of a sidecar, or the sidecar cannot carry out the request
-    /// because ZooKeeper does not answer.
-    Unanswered(String),
+pub struct ClientError {
+    /// [`NO`], [`UNANSWERED`], or another exit code, such as that of a program.
+    pub exit_code: u8,
+    /// `None` if the reason was printed already or nothing is to be printed.
+    pub message: Option<String>,
 }
 
+/// The exit code if the answer is no.
+const NO: u8 = 1;
+
+/// The exit code if there was no answer, or the answer was not that of a sidecar, or the sidecar cannot carry out the
+/// request because ZooKeeper does not answer.
+const UNANSWERED: u8 = 3;
+
 impl ClientError {
+    fn new(exit_code: u8, why: impl Into<String>) -> Self {
+        Self { exit_code, message: Some(why.into()) }
+    }
+
+    /// Returns an error without a message.
+    fn silent(exit_code: u8) -> Self {
+        Self { exit_code, message: None }
+    }
+
     /// Returns the error for a program that could not be run, with the exit code that a shell would use.
     fn unrunnable(program: &OsStr, error: &io::Error) -> Self {
         let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
-        Self::Exit(code, Some(format!("cannot run {}: {error}", program.display())))
+        Self::new(code, format!("cannot run {}: {error}", program.display()))
     }
 
     /// Returns the error for output that cannot be written. If its reader has closed the pipe, as `head` does, the exit
     /// code is 0: the reader has read all that it wanted.
     fn unprintable(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Self::Exit(0, None),
-            _ => Self::Exit(3, Some(format!("cannot print: {error}"))),
-        }
-    }
-
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::No(_) => 1,
-            Self::Exit(code, _) => *code,
-            Self::Unanswered(_) => 3,
-        }
-    }
-
-    /// Adds `--url`, if it was given, to the commands in the reason.
-    fn with_url(self, sidecar: &Sidecar) -> Self {
-        match self {
-            Self::No(why) => Self::No(sidecar.with_url(&why)),
-            Self::Exit(code, why) => Self::Exit(code, why.map(|why| sidecar.with_url(&why))),
-            Self::Unanswered(why) => Self::Unanswered(sidecar.with_url(&why)),
-        }
-    }
-
-    /// Returns the reason to print, if any: see [`ClientError::Exit`].
-    pub fn message(&self) -> Option<String> {
-        match self {
-            Self::No(why) | Self::Unanswered(why) => Some(why.clone()),
-            Self::Exit(_, why) => why.clone(),
+            io::ErrorKind::BrokenPipe => Self::silent(0),
+            _ => Self::new(3, format!("cannot print: {error}")),
         }
     }
 }
@@ -197,17 +171,13 @@ impl ClientError {
 /// # Errors
 /// The answer is no, or there is none, or the subcommand has another exit code than 0.
 pub async fn run(command: &ClientCommand, clock: Clock) -> Result<(), ClientError> {
-    let result = match command {
+    match command {
         ClientCommand::Ask { sidecar, query } => ask(sidecar, query, clock).await,
         ClientCommand::Inspect { settings, limit, format } => {
-            inspect::inspect(settings, *limit, clock, *format).await
+            inspect::inspect(settings, *limit, *format).await
         }
         ClientCommand::Guarded(guarded) => guarded.run(clock).await,
-    };
-    result.map_err(|error| match command.sidecar() {
-        Some(sidecar) => error.with_url(sidecar),
-        None => error,
-    })
+    }
 }
 
 /// Runs a call of a sidecar.
@@ -219,9 +189,6 @@ async fn ask(sidecar: &Sidecar, query: &Query, clock: Clock) -> Result<(), Clien
             wait::wait(sidecar, *is_self, *at_most, command, *format).await
         }
         Query::Probe { probe, verbose } => probe::probe(sidecar, *probe, *verbose).await,
-        Query::BreakLock { name, token, is_at_once } => {
-            calls::break_lock(sidecar, name, *token, *is_at_once).await
-        }
         Query::Config(config) => config.run(sidecar).await,
     }
 }

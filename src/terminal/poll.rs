@@ -1,7 +1,7 @@
 //! Waits for changes of a sidecar's resource, even if the sidecar restarts meanwhile.
 
 use super::sidecar::{ANSWER_TIMEOUT, Sidecar};
-use super::{ClientError, SidecarAnswer, remark};
+use super::{ClientError, NO, SidecarAnswer, UNANSWERED, remark};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -28,7 +28,7 @@ pub(super) struct Polled<T> {
     pub(super) answer: SidecarAnswer,
     pub(super) index: u64,
     /// The state, or the reason why there is none at the moment.
-    pub(super) state: Result<T, String>,
+    pub(super) state: Result<T, ClientError>,
 }
 
 impl<'a, T> Poll<'a, T> {
@@ -56,8 +56,8 @@ impl<'a, T> Poll<'a, T> {
         let state = match (self.read)(&answer) {
             // A refusal with an index is a state that may change. Any other refusal is an error, because the next
             // request could not wait for a change.
-            Err(ClientError::No(why)) if index.is_some() => Err(why),
-            state => Ok(state?),
+            Err(error) if error.exit_code != NO || index.is_none() => return Err(error),
+            state => state,
         };
         let index = index.ok_or_else(|| answer.nonsense("it tells no index"))?;
         self.last_index = Some(index);
@@ -71,15 +71,15 @@ impl<'a, T> Poll<'a, T> {
         limit: Option<Duration>,
         check: impl Fn(&T) -> Result<(), String>,
     ) -> Result<(SidecarAnswer, T), ClientError> {
-        let mut last = ClientError::Unanswered("the sidecar has not answered".into());
+        let mut last = ClientError::new(UNANSWERED, "the sidecar has not answered");
         let accepted = async {
             loop {
                 last = match self.next().await {
                     Ok(Polled { answer, state: Ok(state), .. }) => match check(&state) {
                         Ok(()) => return (answer, state),
-                        Err(why) => ClientError::No(why),
+                        Err(why) => ClientError::new(NO, why),
                     },
-                    Ok(Polled { state: Err(why), .. }) => ClientError::No(why),
+                    Ok(Polled { state: Err(error), .. }) => error,
                     Err(error) => {
                         // The sidecar may have restarted, and its indexes with it, so request the state without waiting
                         // for a change.
@@ -92,11 +92,8 @@ impl<'a, T> Poll<'a, T> {
         let Some(limit) = limit else { return Ok(accepted.await) };
         let accepted = timeout(limit, accepted).await;
         accepted.map_err(|_| {
-            let why = format!("not within {limit:?}: {}", last.message().unwrap_or_default());
-            match last {
-                ClientError::No(_) => ClientError::No(why),
-                _ => ClientError::Unanswered(why),
-            }
+            let why = last.message.unwrap_or_default();
+            ClientError::new(last.exit_code, format!("not within {limit:?}: {why}"))
         })
     }
 
@@ -116,7 +113,8 @@ impl<'a, T> Poll<'a, T> {
                 Ok(_) => {}
                 Err(error) => {
                     if !self.is_failure_printed {
-                        remark(&format!("{}; waiting", error.message().unwrap_or_default()));
+                        let why = error.message.as_deref().unwrap_or_default();
+                        remark(&format!("{why}; waiting"));
                         self.is_failure_printed = true;
                     }
                     sleep(RETRY_INTERVAL).await;

@@ -1,7 +1,7 @@
 //! Answers yes or no with the exit code, for probes in an image without a shell.
 
 use super::text::visible;
-use super::{ClientError, Sidecar, print};
+use super::{ClientError, NO, Sidecar, print};
 use crate::api::{IS_LEADER, LIVEZ, Leadership, READYZ};
 use clap::ValueEnum;
 use hyper::StatusCode;
@@ -50,7 +50,7 @@ pub(super) async fn probe(
     match passed {
         true if verbose => print(&(visible(&why) + "\n")),
         true => Ok(()),
-        false => Err(ClientError::No(visible(&why))),
+        false => Err(ClientError::new(NO, visible(&why))),
     }
 }
 

@@ -3,10 +3,9 @@
 
 use super::poll::{Poll, Polled};
 use super::sidecar::SidecarRequest;
-use super::{ClientError, OutputFormat, Sidecar, SidecarAnswer, print, remark};
-use crate::api::{self, ConfigOutput, ConfigWritten};
+use super::{ClientError, NO, OutputFormat, Sidecar, SidecarAnswer, print, remark};
+use crate::api::{self, ConfigValue, ConfigWritten};
 use crate::shared_config::{Condition, ConfigName};
-use base64::prelude::{BASE64_STANDARD, Engine};
 use hyper::Method;
 use hyper::body::Bytes;
 use hyper::header::{ETAG, IF_MATCH, IF_NONE_MATCH};
@@ -154,11 +153,12 @@ fn standard_input() -> Result<Vec<u8>, ClientError> {
     let limit = u64::try_from(crate::shared_config::VALUE_MAX + 1).unwrap_or(u64::MAX);
     match io::stdin().lock().take(limit).read_to_end(&mut value) {
         // An empty input is probably a mistake, and would overwrite the stored value.
-        Ok(0) => Err(ClientError::No(
-            "standard input is empty: for an empty value, give '' as the value".into(),
+        Ok(0) => Err(ClientError::new(
+            NO,
+            "standard input is empty: for an empty value, give '' as the value",
         )),
         Ok(_) => Ok(value),
-        Err(error) => Err(ClientError::No(format!("standard input cannot be read: {error}"))),
+        Err(error) => Err(ClientError::new(NO, format!("standard input cannot be read: {error}"))),
     }
 }
 
@@ -177,9 +177,6 @@ fn print_value(
     if format != OutputFormat::Json {
         return print_bytes(&value.data);
     }
-    let text = str::from_utf8(&value.data).ok().map(str::to_owned);
-    let base64 = text.is_none().then(|| BASE64_STANDARD.encode(&value.data));
-    let version = value.version.parse().ok();
-    let shown = ConfigOutput { version, index, text, base64 };
+    let shown = ConfigValue::new(&value.data, value.version.parse().ok(), index, None);
     print(format.render(|_| String::new(), &api::json(&shown)))
 }

@@ -21,12 +21,12 @@ pub trait HumanView: DeserializeOwned {
 }
 
 /// The style of a leader, of a holder of a lock, and of a healthy election.
-pub(super) const GOOD: Style = colour(AnsiColor::Green);
+const GOOD: Style = colour(AnsiColor::Green);
 /// The style of an unusual state, which may be a problem.
-pub(super) const ODD: Style = colour(AnsiColor::Yellow);
+const ODD: Style = colour(AnsiColor::Yellow);
 /// The style of a problem.
-pub(super) const BAD: Style = colour(AnsiColor::Red);
-pub(super) const PLAIN: Style = Style::new();
+const BAD: Style = colour(AnsiColor::Red);
+const PLAIN: Style = Style::new();
 
 const fn colour(colour: AnsiColor) -> Style {
     Style::new().fg_color(Some(anstyle::Color::Ansi(colour)))
@@ -71,7 +71,7 @@ const STATUS_ROWS: &str = "id role path paused znode predecessor standby leader 
                            application hooks locks barriers config version";
 
 /// Shows a JSON value in one line: an object as `key=value` pairs, without the fields that are null.
-fn in_line(value: &Value) -> String {
+pub(super) fn in_line(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
@@ -92,8 +92,8 @@ impl HumanView for Members {
     fn view(&self, is_wide: bool) -> String {
         let leader = self.members.iter().find(|member| member.is_leader);
         let heading = [
-            "ID", "IS", "ZNODE", "NAMES", "ADDRESS", "VERSION", "WRONG", "PRIORITY", "SINCE",
-            "LABELS",
+            "ID", "IS", "ZNODE", "NAMES", "ADDRESS", "VERSION", "WRONG", "TOKEN", "PRIORITY",
+            "SINCE", "SESSION", "LABELS",
         ];
         let rows = self.members.iter().map(|member| {
             let QueueMember { is_leader, is_self, .. } = *member;
@@ -108,8 +108,10 @@ impl HumanView for Members {
                 Cell::of(member.address.as_deref()),
                 Cell::of(member.version.as_deref()),
                 reported_problems(member.unhealthy, member.hooks_failing),
+                Cell::new(&member.token.to_string()),
                 Cell::new(&member.priority.to_string()),
                 Cell::of(member.since.as_deref()),
+                Cell::new(&member.session),
                 Cell::new(&labels(&member.labels)),
             ]
         });
@@ -126,7 +128,7 @@ impl HumanView for Members {
 }
 
 /// Describes the problems that a member reports in its znode, for the column WRONG.
-pub(super) fn reported_problems(unhealthy: bool, hooks_failing: u32) -> Cell {
+fn reported_problems(unhealthy: bool, hooks_failing: u32) -> Cell {
     let hooks = match hooks_failing {
         0 => None,
         1 => Some("1 hook fails".to_owned()),
@@ -144,7 +146,7 @@ impl HumanView for History {
 }
 
 /// Shows these JSON fields of each item in a table.
-fn rows(keys: &[&str], items: &[impl Serialize]) -> String {
+pub(super) fn rows(keys: &[&str], items: &[impl Serialize]) -> String {
     let heading: Vec<_> = keys.iter().map(|key| key.to_uppercase()).collect();
     let heading: Vec<_> = heading.iter().map(String::as_str).collect();
     let items = items.iter().map(|item| {
@@ -265,7 +267,7 @@ impl HumanView for Transferred {
 }
 
 /// Describes a member's role without spaces, such as `standby,self`, for scripts that split at spaces.
-pub(super) fn marks(is_leader: bool, standby: Option<&Standby>, is_self: bool) -> String {
+fn marks(is_leader: bool, standby: Option<&Standby>, is_self: bool) -> String {
     // A standby may lead already while its predecessor's znode still exists. Mark it only as the leader.
     let standby = standby.filter(|_| !is_leader).map(|standby| match standby.ready {
         true => "standby",
@@ -275,7 +277,7 @@ pub(super) fn marks(is_leader: bool, standby: Option<&Standby>, is_self: bool) -
     marks.into_iter().flatten().collect::<Vec<_>>().join(",")
 }
 
-pub(super) fn labels(labels: &BTreeMap<impl Display, impl Display>) -> String {
+fn labels(labels: &BTreeMap<impl Display, impl Display>) -> String {
     labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
 }
 
@@ -388,7 +390,8 @@ version   0
                 "id": id, "znode": format!("n_{id}"), "sequence": 1, "address": null,
                 "labels": {"k": "v"}, "is_leader": is_leader, "is_self": id == "b",
                 "standby": standby, "names": "a", "version": "1", "priority": 70, "since": "T",
-                "unhealthy": false, "hooks_failing": u32::from(id == "c"),
+                "unhealthy": false, "hooks_failing": u32::from(id == "c"), "token": 7,
+                "session": "0x1",
             })
         };
         let line = |ready: bool| {
@@ -408,7 +411,7 @@ version   0
         assert!(shown::<Members>(&line(false)).contains("b   standby-not-ready,self"));
         let wide: Members = serde_json::from_value(line(true)).unwrap();
         let wide = strip_str(&wide.view(true)).to_string();
-        for shown in ["k=v", "WRONG", "1 hook fails", "70"] {
+        for shown in ["k=v", "WRONG", "1 hook fails", "TOKEN", "0x1", "70"] {
             assert!(wide.contains(shown), "{shown}: {wide}");
         }
         let mut ill = line(true);

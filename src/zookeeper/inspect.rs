@@ -4,21 +4,23 @@ use super::client::{
     Connection, Credentials, Failure, LeftServers, OpenedConnection, connect, in_words,
     is_server_answer,
 };
-use super::election::{MemberData, contender, decode};
+use super::election::{decode, entries};
 use super::queue::{
-    claim_path, foreign_name, owner, refusal, server_time, stats_and_short_data, sync, token,
+    MemberZnode, claim_path, foreign_name, owner, read_short, refusal, server_time, stats, sync,
+    token,
 };
+use crate::api;
 use crate::clock::Clock;
 use crate::config::security::Login;
 use crate::config::{Settings, Zookeeper};
-use crate::znode_names::ZnodeNames;
-use ::zookeeper::{Error, Stat};
+use crate::status::QueueReading;
+use ::zookeeper::Error;
 use futures_util::future::join_all;
-use recipes::{FencingToken, ForeignClient, Sequence, SessionId, Ticket};
+use recipes::Ticket;
 use serde::Serialize;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::time::timeout;
 
 /// How long to wait until the server has closed the session. After that, the session is left to expire.
@@ -27,37 +29,43 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The number of attempts to connect, as long as the cause of the failure is not known: see [`connect_or_explain`].
 const ATTEMPTS: u32 = 4;
 
-/// A znode below the election's path.
-#[derive(Clone, Debug)]
-pub struct Znode {
-    pub name: String,
-    /// The session that owns the znode; `None` if the znode is not ephemeral, and so outlives every session.
-    pub session: Option<SessionId>,
-    pub token: FencingToken,
-    pub created_at: SystemTime,
-    /// The number in the name; `None` if the name is not one of a znode in the queue.
-    pub sequence: Option<Sequence>,
-    /// `None` if the data was not written by a member. In an election that is shared with another client, a contender's
-    /// znode has only an id, and the rest is filled in.
-    pub data: Option<MemberData>,
-    /// The client to which the znode belongs, if the znode is a foreign contender; otherwise `None`.
-    pub foreign: Option<ForeignClient>,
-}
-
 /// The znodes below the election's path.
-#[derive(Clone, Debug)]
+#[derive(Default)]
 pub struct Election {
-    /// All znodes except the claim: first those in the queue, in the order of their numbers, then the others, by name.
-    pub znodes: Vec<Znode>,
-    /// The claim, if there is one. Its data describes the leader as of the time of the claim.
-    pub claim: Option<Znode>,
+    pub queue: QueueReading,
+    pub claim: Option<ClaimZnode>,
+    pub others: Vec<OtherZnode>,
 }
 
-/// Reads an election. Returns `None` if its path does not exist.
+/// The znode with which the leader excludes others.
+#[derive(Serialize)]
+pub struct ClaimZnode {
+    /// The id of the leader that made the claim; null if no member wrote the znode's data.
+    pub id: Option<String>,
+    /// The fencing token of that leader.
+    pub token: Option<u64>,
+    /// The session that owns the claim; null if the znode is not ephemeral.
+    pub session: Option<String>,
+    /// When the claim was made, by the servers' clock.
+    pub since: String,
+}
+
+/// A znode that does not belong to a member.
+#[derive(Serialize)]
+pub struct OtherZnode {
+    pub znode: String,
+    /// The client to which the znode belongs, if it is a foreign contender; `non-ephemeral` if the znode has a member's name
+    /// but no session, so that members ignore it; otherwise `unknown`.
+    pub is: &'static str,
+    #[serde(skip)]
+    pub is_foreign_contender: bool,
+}
+
+/// Reads an election. A path that does not exist is an empty election.
 ///
 /// # Errors
 /// The reason why ZooKeeper does not answer, or refuses the request.
-pub async fn read_election(settings: &Settings) -> Result<Option<Election>, String> {
+pub async fn read_election(settings: &Settings) -> Result<Election, String> {
     let credentials = Credentials::of_command(&settings.zookeeper);
     let opened = connect_or_explain(&settings.zookeeper, &credentials).await?;
     let election = match read(&opened.connection, settings).await {
@@ -153,103 +161,65 @@ impl fmt::Display for TriedServer {
     }
 }
 
-/// Reads the election over this connection. Returns `None` if its path does not exist.
-async fn read(connection: &Connection, settings: &Settings) -> Result<Option<Election>, Error> {
+/// Reads the election over this connection.
+async fn read(connection: &Connection, settings: &Settings) -> Result<Election, Error> {
     let Settings { root, znodes: naming, .. } = settings;
     // Without a sync, a server that lags behind the others would show an old state.
     sync(connection, root).await?;
-    let names = match connection.request(connection.client.list_children(root)).await {
-        Err(Error::NoNode) => return Ok(None),
-        names => names?,
+    let (mut names, stat) = match connection.request(connection.client.get_children(root)).await {
+        Err(Error::NoNode) => return Ok(Election::default()),
+        listed => listed?,
     };
-    let mut znodes = read_all(connection, root, naming, names).await?;
-    znodes.sort_by(|a, b| {
-        let members_first = a.sequence.is_none().cmp(&b.sequence.is_none());
-        members_first.then(a.sequence.cmp(&b.sequence)).then_with(|| a.name.cmp(&b.name))
-    });
+    naming.remember_all(&names);
+    names.sort_by(|a, b| (naming.sequence(a), a).cmp(&(naming.sequence(b), b)));
+    let (numbered, unnumbered): (Vec<_>, Vec<_>) =
+        names.into_iter().partition(|name| naming.sequence(name).is_some());
+    let mut members = vec![];
+    let mut others = vec![];
+    for (znode, read) in numbered.iter().zip(read_short(connection, &paths(root, &numbered)).await?)
+    {
+        // Without a stat, the znode was deleted after the listing.
+        let (Some((data, stat)), Some(sequence)) = (read, naming.sequence(znode)) else { continue };
+        let Some(session) = owner(&stat) else {
+            let znode = znode.clone();
+            others.push(OtherZnode { znode, is: "non-ephemeral", is_foreign_contender: false });
+            continue;
+        };
+        let ticket = Ticket { sequence, token: token(&stat) };
+        members.push(MemberZnode { ticket, session, data, created_ms: stat.ctime });
+    }
     let claim_path = claim_path(root, naming);
-    let claim = match naming.family() {
-        // The claim is a child of the path, so it is among the znodes that were read.
-        None => {
-            let index =
-                znodes.iter().position(|znode| format!("{root}/{}", znode.name) == claim_path);
-            index.map(|index| znodes.remove(index))
-        }
-        // The election is shared with another client, whose contenders write no announcements. `contender` has given each
-        // of them one that names itself. The head leads, so all znodes get the head's.
-        Some(_) => {
-            let head =
-                znodes.iter().find(|znode| znode.sequence.is_some() && znode.session.is_some());
-            let announcement =
-                head.and_then(|znode| znode.data.as_ref()?.znode.announcement.clone());
-            for data in znodes.iter_mut().filter_map(|znode| znode.data.as_mut()) {
-                data.znode.announcement.clone_from(&announcement);
-            }
-            match connection.request(connection.client.get_data(&claim_path)).await {
-                // There is no claim, or the members' ACL keeps us from reading it.
-                Err(Error::NoNode | Error::NoAuth) => None,
-                read => {
-                    let (data, stat) = read?;
-                    Some(znode(claim_path, &stat, None, decode(&data, naming)))
-                }
-            }
+    for (znode, stat) in unnumbered.iter().zip(stats(connection, &paths(root, &unnumbered)).await?)
+    {
+        let Some(stat) = stat.filter(|_| format!("{root}/{znode}") != claim_path) else { continue };
+        // An ephemeral znode with a name such as those of another client's contenders.
+        let client = foreign_name(znode, naming).filter(|_| owner(&stat).is_some());
+        others.push(OtherZnode {
+            znode: znode.clone(),
+            is: client.map_or("unknown", |(client, _)| client.name()),
+            is_foreign_contender: client.is_some(),
+        });
+    }
+    let claim = match connection.request(connection.client.get_data(&claim_path)).await {
+        // There is no claim, or the members' ACL keeps us from reading it.
+        Err(Error::NoNode | Error::NoAuth) => None,
+        read => {
+            let (data, stat) = read?;
+            let leader = decode(&data, naming).and_then(|data| data.znode.announcement);
+            Some(ClaimZnode {
+                id: leader.as_ref().map(|leader| leader.leader.id.to_string()),
+                token: leader.map(|leader| leader.ticket.token.0),
+                session: owner(&stat).map(|session| session.to_string()),
+                since: api::date(server_time(stat.ctime)),
+            })
         }
     };
-    Ok(Some(Election { znodes, claim }))
+    let index = stat.pzxid.cast_unsigned();
+    let queue = QueueReading { index, members: entries(members, naming).into() };
+    Ok(Election { queue, claim, others })
 }
 
-/// Reads the znodes with these names. [`Znode::data`] is also `None` if the data is too long for a member's, or if it is
-/// protected by an ACL and the znode is not in the queue.
-async fn read_all(
-    connection: &Connection,
-    root: &str,
-    naming: &ZnodeNames,
-    names: Vec<String>,
-) -> Result<Vec<Znode>, Error> {
-    let paths: Vec<_> = names.iter().map(|name| format!("{root}/{name}")).collect();
-    let stats_and_requests = stats_and_short_data(connection, &paths).await?;
-    let mut znodes = vec![];
-    for (name, (stat, data_request)) in names.into_iter().zip(stats_and_requests) {
-        // The znode does not exist any longer.
-        let Some(stat) = stat else { continue };
-        let sequence = naming.sequence(&name);
-        let answer = match data_request {
-            Some(request) => connection.request(request).await.map(|(data, _)| data),
-            // The data is too long for a member's: list the znode without it.
-            None => Ok(vec![]),
-        };
-        let data = match answer {
-            // The znode is not in the queue: list it without its data.
-            Err(Error::NoAuth) if sequence.is_none() => vec![],
-            // The znode was deleted meanwhile.
-            Err(Error::NoNode) => continue,
-            answer => answer?,
-        };
-        let member = match (naming.family(), sequence) {
-            // In an election that is shared with another client, our members write only their id, as that client's
-            // contenders do. The name is noted because the znode's path is made from it later.
-            (Some(_), Some(sequence)) => {
-                naming.remember(&name);
-                Some(contender(&data, Ticket { sequence, token: token(&stat) }, naming))
-            }
-            _ => decode(&data, naming),
-        };
-        // An ephemeral znode with a name such as those of another client's contenders: note the family of clients.
-        let foreign = foreign_name(&name, naming).filter(|_| owner(&stat).is_some());
-        let foreign = foreign.map(|(family, _)| family);
-        znodes.push(Znode { foreign, ..znode(name, &stat, sequence, member) });
-    }
-    Ok(znodes)
-}
-
-fn znode(name: String, stat: &Stat, sequence: Option<Sequence>, data: Option<MemberData>) -> Znode {
-    Znode {
-        name,
-        session: owner(stat),
-        token: token(stat),
-        created_at: server_time(stat.ctime),
-        sequence,
-        data,
-        foreign: None,
-    }
+/// Returns the paths of the znodes with these names.
+fn paths(root: &str, names: &[String]) -> Vec<String> {
+    names.iter().map(|name| format!("{root}/{name}")).collect()
 }

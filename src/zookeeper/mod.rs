@@ -37,9 +37,8 @@ pub const UNKNOWN_ZNODE_REMEDY: &str =
     "find that client (`cons` at the servers' client port), or delete the znode";
 
 pub use client::{Credentials, OpenedSessionFile, SavedSession, SessionFile, check};
-pub use election::MemberData;
 #[cfg(any(test, fuzzing))]
 pub(crate) use election::{decode, encode};
 pub use holdings::{HoldingsSettings, run_holdings};
-pub use inspect::{Election, TriedServer, Znode, read_election, try_servers};
+pub use inspect::{ClaimZnode, Election, OtherZnode, TriedServer, read_election, try_servers};
 pub use runner::{ResumeState, run};

@@ -57,10 +57,11 @@ fn other_clients_contenders_are_named_where_they_are_seen_and_not_once_they_are_
 
     let inspected = inspect(&servers);
     assert_eq!(inspected["healthy"], false);
-    let verdict = "a leads, named by all 3; contenders of other clients stand in the same path";
-    assert_eq!(inspected["verdict"], verdict);
-    let theirs = inspected["foreign"].as_array().expect("a list");
-    assert_eq!((theirs.len(), &theirs[0]["family"]), (2, &json!("curator-latch")));
+    let problem = "contenders of other clients stand in the same path";
+    assert_eq!(inspected["problems"][0], problem);
+    let others = inspected["others"].as_array().expect("a list");
+    let are: Vec<_> = others.iter().map(|other| &other["is"]).collect();
+    assert_eq!(are, ["unknown", "curator-latch", "curator-latch"]);
 
     for number in [4, 5] {
         observer.delete(&format!("/election/{LATCH}{number:010}"));
@@ -304,14 +305,15 @@ fn inspect_shows_another_clients_queue_by_its_rule() {
     });
     let arguments = ["--election", "/app", "--compatible-with", "curator-latch"];
     let inspected = inspect_with(&servers, &arguments);
-    let verdict = "host%201 leads, named by all 2, by the rule of Curator's LeaderLatch";
-    assert_eq!((&inspected["healthy"], &inspected["verdict"]), (&json!(true), &json!(verdict)));
-    let made: Vec<_> = inspected["queue"].as_array().expect("a list").iter().collect();
-    let made: Vec<_> = made.iter().map(|it| (&it["id"], &it["made_by"])).collect();
-    assert_eq!(
-        made,
-        [(&json!("host%201"), &json!("curator-latch")), (&json!("a"), &json!("bellwether"))]
-    );
+    assert_eq!((&inspected["healthy"], &inspected["problems"]), (&json!(true), &json!([])));
+    let made: Vec<_> = inspected["members"].as_array().expect("a list").iter().collect();
+    let made: Vec<_> =
+        made.iter().map(|it| [&it["id"], &it["is_leader"], &it["version"]]).collect();
+    let expected = [
+        [json!("host%201"), json!(true), json!("curator-latch")],
+        [json!("a"), json!(false), json!("bellwether")],
+    ];
+    assert_eq!(made, expected.each_ref().map(|member| member.each_ref()));
 }
 
 /// Returns the name of the client whose znodes begin so.

@@ -270,6 +270,7 @@ fn the_queue_in_order() {
     let [a, b, c]: [String; 3] = names.collect::<Vec<_>>().try_into().expect("three members");
     let expected = |asked: &str| {
         let row = |id: &str, znode: &str, address: Value, labels: Value| {
+            let found = line.iter().find(|it| it.name == znode).expect("it is there");
             json!({
                 "id": id,
                 "znode": znode,
@@ -285,6 +286,8 @@ fn the_queue_in_order() {
                 "since": created(znode),
                 "unhealthy": false,
                 "hooks_failing": 0,
+                "token": found.token(),
+                "session": format!("{:#x}", found.stat.ephemeral_owner),
             })
         };
         json!({"members": [

@@ -199,7 +199,10 @@ fn an_unknown_clients_claim_is_named_by_the_member_that_it_keeps_from_leading() 
         assert!(body.contains(&named), "{body}");
     }
     let inspected = ran(&["inspect", "--zookeeper", &servers.connect_string()]);
-    assert!(inspected.code == 1 && inspected.out.contains("an unknown client's"), "{inspected:?}");
+    assert!(
+        inspected.code == 1 && inspected.out.contains("the claim is not that of the head"),
+        "{inspected:?}"
+    );
     observer.delete(claim);
     agreed([&member]);
     assert_eq!(member.status()["problems"], serde_json::Value::Null);

@@ -78,15 +78,14 @@ pub(in crate::http) async fn leave(
             let detail = format!(
                 "the barrier {name} is not open yet: to stop waiting, close the connection of the stream"
             );
-            Err(ProblemResponse::conflict("not-inside", "not entered yet", detail))
+            Err(ProblemResponse::conflict("not-inside", detail))
         }
         HoldingState::Ended(_) => {
             let detail = format!(
                 "no participant with that id is inside {name} through this member: its stream was closed, it was lost, or it never \
                  entered"
             );
-            let title = "no longer inside";
-            Err(ProblemResponse::new(StatusCode::GONE, "barrier-lost", title, detail))
+            Err(ProblemResponse::new(StatusCode::GONE, "barrier-lost", detail))
         }
     }
 }

@@ -157,23 +157,16 @@ impl WaitLimit {
 
 /// Returns the error for a request that ended without the lock or barrier.
 pub(super) fn refusal(name: &HoldingName, wanted: HoldingSpec, ended: End) -> ProblemResponse {
-    let why = ended.to_string();
-    match (ended, wanted) {
-        (End::Refused { found }, HoldingSpec::Lock(_)) => {
-            let title = "the lock has another mode";
-            ProblemResponse::conflict("other-mode", title, conflict(name, wanted, found))
+    let (conflicting, failed) = match wanted {
+        HoldingSpec::Lock(_) => ("other-mode", "not-locked"),
+        HoldingSpec::Barrier(_) => ("other-size", "not-entered"),
+    };
+    match ended {
+        End::Refused { found } => {
+            ProblemResponse::conflict(conflicting, conflict(name, wanted, found))
         }
-        (End::Refused { found }, HoldingSpec::Barrier(_)) => {
-            let title = "the barrier has another size";
-            ProblemResponse::conflict("other-size", title, conflict(name, wanted, found))
-        }
-        (End::TooMany, _) => {
-            ProblemResponse::unavailable("too-many-locks", "too many locks and barriers", why)
-        }
-        (_, HoldingSpec::Lock(_)) => ProblemResponse::unavailable("not-locked", "not locked", why),
-        (_, HoldingSpec::Barrier(_)) => {
-            ProblemResponse::unavailable("not-entered", "not entered", why)
-        }
+        End::TooMany => ProblemResponse::unavailable("too-many-locks", ended.to_string()),
+        _ => ProblemResponse::unavailable(failed, ended.to_string()),
     }
 }
 

@@ -5,9 +5,9 @@ use super::super::authorize::Authorized;
 use super::super::problem::ProblemResponse;
 use super::super::query::{Count, NoQuery, Query, RecipePath, Span, flag};
 use super::holding::{WaitLimit, refusal};
-use super::ttl::{self, HeldLock};
+use super::ttl;
 use super::{NO_ANSWER, RELEASE_TIMEOUT};
-use crate::api::{self, LockNames, LockQueue};
+use crate::api::{self, LockMode, LockNames, LockQueue};
 use crate::holdings::{BreakStep, HoldingName, ProcessName, ReadRequest};
 use axum::Json;
 use axum::extract::State;
@@ -30,7 +30,7 @@ const TTL_DEFAULT: Duration = Duration::from_secs(15);
 #[serde(deny_unknown_fields)]
 pub(in crate::http) struct AcquireQuery {
     /// Exclusive by default.
-    mode: Option<RequestedMode>,
+    mode: Option<LockMode>,
     /// Makes the lock a semaphore: this many places of the queue hold it at once.
     slots: Option<Count>,
     /// How long to wait for the lock: by default as long as a stream's connection is open, and `5s` with `PUT`. With
@@ -40,14 +40,6 @@ pub(in crate::http) struct AcquireQuery {
     process: Option<ProcessName>,
     /// Only with `PUT`: the time after which the lock is released, unless it is renewed.
     ttl: Option<Span<1>>,
-}
-
-/// The modes that a request can name. A semaphore is requested by its number of slots instead.
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum RequestedMode {
-    Exclusive,
-    Shared,
 }
 
 #[derive(Deserialize)]
@@ -122,16 +114,10 @@ pub(in crate::http) async fn hold_for_ttl(
         HoldingState::Ended(end) => return Err(refusal(&name, spec, end)),
         HoldingState::Waiting { ahead: Some(1..) } => {
             let detail = format!("others hold {name} or wait ahead: GET /locks/{name} shows them");
-            return Err(ProblemResponse::conflict(
-                "timed-out",
-                "timed out waiting for the lock",
-                detail,
-            ));
+            return Err(ProblemResponse::conflict("timed-out", detail));
         }
         // The queue was not read in time, or this place is first in it but got no lease in time.
-        _ => {
-            return Err(ProblemResponse::unavailable("not-locked", "not locked", NO_ANSWER));
-        }
+        _ => return Err(ProblemResponse::unavailable("not-locked", NO_ANSWER)),
     }
     let id = ttl::hold(&app, holding, ttl);
     let body = ttl::body(&app, &name, id, None);
@@ -160,7 +146,7 @@ pub(in crate::http) async fn release(
 ) -> Result<StatusCode, ProblemResponse> {
     let entry = app.registry.find(KIND, &name, &id).ok_or_else(|| ttl::gone(&name))?;
     let now = app.clock.now();
-    let held = HeldLock::of(entry.clone(), now);
+    let held = entry.held_for_ttl(now);
     // End the TTL now, so that the watchdog releases the lock. Do so even if the lock is not reported as held: while
     // this member shuts down, the lock is reported as ended, but is still kept for the client.
     entry.ends_at.send_replace(Some(now));
@@ -170,7 +156,7 @@ pub(in crate::http) async fn release(
         Err(_) => {
             let why = "this member has released the lock, but ZooKeeper did not confirm it: its znode may \
                        exist until the session times out";
-            Err(ProblemResponse::unavailable("unconfirmed", "not confirmed", why))
+            Err(ProblemResponse::unavailable("unconfirmed", why))
         }
     }
 }
@@ -203,9 +189,7 @@ pub(in crate::http) async fn break_lock(
         let _permit = permit;
         app.break_place(name, token, is_at_once).await
     });
-    broken.await.map_err(|why| {
-        ProblemResponse::unread("locks-unavailable", "the place may still exist", why)
-    })??;
+    broken.await.map_err(|why| ProblemResponse::unread("locks-unavailable", why))??;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -224,7 +208,7 @@ impl AppState {
         };
         let wait = step(BreakStep::Mark).await?.ok_or_else(|| {
             let detail = format!("nothing in the queue of lock {name} has token {token}");
-            ProblemResponse::new(StatusCode::NOT_FOUND, "no-such-place", "no such place", detail)
+            ProblemResponse::new(StatusCode::NOT_FOUND, "no-such-place", detail)
         })?;
         if !is_at_once {
             tokio::time::sleep(wait).await;
@@ -240,11 +224,11 @@ impl AcquireQuery {
     /// Returns the requested lock. Fails if the query contradicts itself.
     fn spec(&self) -> Result<HoldingSpec, ProblemResponse> {
         let mode = match (self.mode, self.slots) {
-            (None | Some(RequestedMode::Exclusive), None) => Mode::Exclusive,
-            (Some(RequestedMode::Shared), None) => Mode::Shared,
+            (None | Some(LockMode::Exclusive), None) => Mode::Exclusive,
+            (Some(LockMode::Shared), None) => Mode::Shared,
             (None, Some(Count(slots))) => Mode::Slots(slots),
-            (Some(_), Some(_)) => {
-                let why = "mode and slots exclude each other: leave one out";
+            _ => {
+                let why = "write mode=exclusive, mode=shared or slots=NUMBER, and only one of them";
                 return Err(ProblemResponse::bad_request(why));
             }
         };

@@ -52,13 +52,13 @@ impl AppState {
         kind: HoldingKind,
         request: impl FnOnce(Answer<T>) -> ReadRequest,
     ) -> Result<T, ProblemResponse> {
-        let (problem, title) = match kind {
-            HoldingKind::Lock => ("locks-unavailable", "the locks cannot be read"),
-            HoldingKind::Barrier => ("barriers-unavailable", "the barriers cannot be read"),
+        let problem = match kind {
+            HoldingKind::Lock => "locks-unavailable",
+            HoldingKind::Barrier => "barriers-unavailable",
         };
         // The outer error is that no answer came, the inner error that the reading failed.
         let read = ask(&self.holdings()?.read_requests, request, LOOKUP_TIMEOUT).await;
-        read.and_then(|read| read).map_err(|why| ProblemResponse::unread(problem, title, why))
+        read.and_then(|read| read).map_err(|why| ProblemResponse::unread(problem, why))
     }
 
     /// Requests a lock, or to enter a barrier, and answers with its stream. Fails if the request ends, as when it is refused,

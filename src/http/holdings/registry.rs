@@ -2,11 +2,11 @@
 //! for requests that name one of them by its id.
 
 use super::super::claims::Claim;
-use crate::api::{BarrierRole, LockMode, LockState, OwnBarrier, OwnLock, date};
+use crate::api::{LockMode, OwnBarrier, OwnHoldingState, OwnLock, date};
 use crate::clock::Clock;
 use crate::holdings::{HoldingName, Published};
-use recipes::Moment;
 use recipes::holding::{End, HoldingKind, HoldingSpec, HoldingState};
+use recipes::{FencingToken, Moment};
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -63,16 +63,6 @@ impl HoldingRegistry {
         of_name.find(|holding| holding.id == id).cloned()
     }
 
-    /// Returns how many locks are in this state at this moment.
-    pub(in super::super) fn count_locks(&self, state: LockState, now: Moment) -> f64 {
-        self.locks(now).iter().filter(|lock| lock.state == state).count() as f64
-    }
-
-    /// Returns how many participants of barriers are in this state at this moment.
-    pub(in super::super) fn count_barriers(&self, state: BarrierRole, now: Moment) -> f64 {
-        self.barriers(now).iter().filter(|barrier| barrier.state == state).count() as f64
-    }
-
     /// Returns the state of each lock at this moment.
     pub(in super::super) fn locks(&self, now: Moment) -> Vec<OwnLock> {
         self.lock().iter().filter_map(|holding| holding.as_lock(now)).collect()
@@ -93,6 +83,16 @@ impl RegisteredHolding {
             state @ HoldingState::Ended(_) => state,
             _ if is_gone => HoldingState::Ended(End::Stopped),
             state => state,
+        }
+    }
+
+    /// Returns the token, the end of the lease, and the end of the TTL, which may be later; `None` unless the lock is held for a
+    /// TTL at this moment.
+    pub(super) fn held_for_ttl(&self, now: Moment) -> Option<(FencingToken, Moment, Moment)> {
+        let ends_at = (*self.ends_at.borrow()).filter(|ends_at| now < *ends_at)?;
+        match self.state(now) {
+            HoldingState::Held { token, until } => Some((token, until, ends_at)),
+            _ => None,
         }
     }
 
@@ -164,11 +164,7 @@ impl RegisteredHolding {
     /// Returns the lock for `/status`; `None` for a barrier, and for a lock that is over.
     fn as_lock(&self, now: Moment) -> Option<OwnLock> {
         let HoldingSpec::Lock(mode) = self.spec else { return None };
-        let (state, token) = match self.published.borrow().at(now) {
-            HoldingState::Held { token, .. } => (LockState::Held, Some(token.0)),
-            HoldingState::Waiting { .. } => (LockState::Waiting, None),
-            _ => return None,
-        };
+        let (state, token) = self.own_state(now)?;
         let (mode, slots) = LockMode::of(mode);
         let lock = self.name.to_string();
         let since = date(self.since);
@@ -178,16 +174,23 @@ impl RegisteredHolding {
     /// Returns the barrier for `/status`; `None` for a lock, and for a barrier that is over.
     fn as_barrier(&self, now: Moment) -> Option<OwnBarrier> {
         let HoldingSpec::Barrier(size) = self.spec else { return None };
-        let (state, token) = match self.published.borrow().at(now) {
-            HoldingState::Held { token, .. } => (BarrierRole::Inside, Some(token.0)),
-            HoldingState::Waiting { .. } | HoldingState::Gathering { .. } => {
-                (BarrierRole::Waiting, None)
-            }
-            HoldingState::Leaving => (BarrierRole::Leaving, None),
-            HoldingState::Ended(_) => return None,
-        };
+        let (state, token) = self.own_state(now)?;
         let barrier = self.name.to_string();
         let since = date(self.since);
         Some(OwnBarrier { barrier, size: size.get(), state, token, since })
+    }
+
+    /// Returns the state for `/status`, and the token, if the lock is held or the barrier entered; `None` once it is over.
+    fn own_state(&self, now: Moment) -> Option<(OwnHoldingState, Option<u64>)> {
+        let held = match self.spec {
+            HoldingSpec::Lock(_) => OwnHoldingState::Held,
+            HoldingSpec::Barrier(_) => OwnHoldingState::Inside,
+        };
+        match self.published.borrow().at(now) {
+            HoldingState::Held { token, .. } => Some((held, Some(token.0))),
+            HoldingState::Leaving => Some((OwnHoldingState::Leaving, None)),
+            HoldingState::Ended(_) => None,
+            _ => Some((OwnHoldingState::Waiting, None)),
+        }
     }
 }

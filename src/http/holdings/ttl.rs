@@ -5,13 +5,10 @@ use super::super::claims::ConnectionClaims;
 use super::super::problem::ProblemResponse;
 use super::held_body;
 use super::holding::{HoldingHandle, WaitLimit};
-use super::registry::RegisteredHolding;
 use crate::api::TtlLock;
 use crate::holdings::HoldingName;
 use axum::http::StatusCode;
 use recipes::holding::{End, HoldingKind, HoldingState};
-use recipes::{FencingToken, Moment};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Spawns a task that keeps the lock until the end of the TTL, which renewals postpone, or until the lock is lost.
@@ -42,7 +39,9 @@ pub(super) fn body(
     id: String,
     ttl: Option<Duration>,
 ) -> Result<TtlLock, ProblemResponse> {
-    let HeldLock { entry, token, lease_end, mut ends_at } = HeldLock::find(app, name, &id)?;
+    let entry = app.registry.find(HoldingKind::Lock, name, &id).ok_or_else(|| gone(name))?;
+    let (token, lease_end, mut ends_at) =
+        entry.held_for_ttl(app.clock.now()).ok_or_else(|| gone(name))?;
     if let Some(ttl) = ttl {
         ends_at = app.clock.now().after(ttl);
         entry.ends_at.send_replace(Some(ends_at));
@@ -53,38 +52,11 @@ pub(super) fn body(
     Ok(TtlLock { lock: id, held: held_body(app, token, lease_end.min(ends_at)) })
 }
 
-/// A lock that is held for a TTL at this moment.
-pub(super) struct HeldLock {
-    entry: Arc<RegisteredHolding>,
-    token: FencingToken,
-    lease_end: Moment,
-    /// The end of the TTL, which may be later than the end of the lease.
-    ends_at: Moment,
-}
-
-impl HeldLock {
-    fn find(app: &AppState, name: &HoldingName, id: &str) -> Result<Self, ProblemResponse> {
-        let found = app.registry.find(HoldingKind::Lock, name, id);
-        found.and_then(|entry| Self::of(entry, app.clock.now())).ok_or_else(|| gone(name))
-    }
-
-    /// Returns the lock, if it is held for a TTL at this moment.
-    pub(super) fn of(entry: Arc<RegisteredHolding>, now: Moment) -> Option<Self> {
-        let ends_at = *entry.ends_at.borrow();
-        match (entry.state(now), ends_at) {
-            (HoldingState::Held { token, until: lease_end }, Some(ends_at)) if now < ends_at => {
-                Some(Self { entry, token, lease_end, ends_at })
-            }
-            _ => None,
-        }
-    }
-}
-
 /// Returns the error for a lock that is not held.
 pub(super) fn gone(name: &HoldingName) -> ProblemResponse {
     let detail = format!(
         "no lock {name} with that id is held through this member: it was lost or released, its TTL has ended, or it \
          never existed; request it again"
     );
-    ProblemResponse::new(StatusCode::GONE, "lock-lost", "the lock is no longer held", detail)
+    ProblemResponse::new(StatusCode::GONE, "lock-lost", detail)
 }

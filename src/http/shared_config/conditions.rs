@@ -12,9 +12,7 @@ pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, ProblemRespons
     fn wrong(why: &str) -> Result<Condition, ProblemResponse> {
         Err(ProblemResponse::bad_request(why))
     }
-    let if_match = only(headers, header::IF_MATCH)?;
-    let if_none_match = only(headers, header::IF_NONE_MATCH)?;
-    match (if_match.as_deref(), if_none_match.as_deref()) {
+    match (value(headers, header::IF_MATCH), value(headers, header::IF_NONE_MATCH)) {
         (None, None) => Ok(Condition::None),
         (None, Some("*")) => Ok(Condition::Absent),
         (None, Some(_)) => wrong("If-None-Match may only be * with PUT"),
@@ -27,14 +25,8 @@ pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, ProblemRespons
     }
 }
 
-/// Returns the value of a header; `None` without the header. Fails if the header is there twice.
-fn only(headers: &HeaderMap, name: header::HeaderName) -> Result<Option<String>, ProblemResponse> {
-    let mut all = headers.get_all(&name).iter();
-    let first = all.next().map(|value| value.to_str().unwrap_or_default().trim().to_owned());
-    match all.next() {
-        None => Ok(first),
-        Some(_) => Err(ProblemResponse::bad_request(format!("the header {name} is there twice"))),
-    }
+fn value(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
+    headers.get(name).map(|value| value.to_str().unwrap_or_default().trim())
 }
 
 /// Parses a strong tag, such as `"3"`. A weak tag, `W/"3"`, does not identify one version, so it is refused.

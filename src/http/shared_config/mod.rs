@@ -220,7 +220,7 @@ impl AppState {
              `config get --wait` waits for it",
             self.path_of(name)
         );
-        ProblemResponse::new(StatusCode::NOT_FOUND, "no-such-value", "no such value", detail)
+        ProblemResponse::new(StatusCode::NOT_FOUND, "no-such-value", detail)
     }
 
     /// Returns the error for a value that was not written, or may not have been written.
@@ -236,26 +236,20 @@ impl AppState {
                      without ephemeral",
                     self.path_of(name)
                 );
-                ProblemResponse::conflict(
-                    "not-ephemeral",
-                    "not an ephemeral value of this member",
-                    detail,
-                )
+                ProblemResponse::conflict("not-ephemeral", detail)
             }
             WriteError::TooMany => too_many(),
-            WriteError::Refused(why) => {
-                ProblemResponse::unavailable("refused", "ZooKeeper refuses it", why)
-            }
+            WriteError::Refused(why) => ProblemResponse::unavailable("refused", why),
             WriteError::NotSent => {
                 let why = "not connected to ZooKeeper, so nothing was written: /status shows this member's \
                            connection";
-                ProblemResponse::unavailable("not-written", "not written", why)
+                ProblemResponse::unavailable("not-written", why)
             }
             WriteError::Unknown => {
                 let why = format!(
                     "ZooKeeper did not answer in time: the value may have been written or not, see GET /config/{name}"
                 );
-                ProblemResponse::unavailable("unconfirmed", "not confirmed", why)
+                ProblemResponse::unavailable("unconfirmed", why)
             }
         }
     }
@@ -270,14 +264,14 @@ async fn read(watched: &mut WatchedValue) -> Result<(Arc<ValueReading>, u64), Pr
 }
 
 fn unread(why: impl std::fmt::Display) -> ProblemResponse {
-    ProblemResponse::unread("config-unavailable", "the shared configuration cannot be read", why)
+    ProblemResponse::unread("config-unavailable", why)
 }
 
 fn too_many() -> ProblemResponse {
     let why = format!(
         "{NAMES_MAX} names are watched through this member already: try later, or ask another member"
     );
-    ProblemResponse::unavailable("too-many-names", "too many names", why)
+    ProblemResponse::unavailable("too-many-names", why)
 }
 
 /// Returns the error for a condition that is not met, because the value has the version `found`, or does not exist.
@@ -290,9 +284,7 @@ fn differs(name: &ConfigName, found: Option<i32>) -> ProblemResponse {
         "{stored} is at {name}, which is not what was expected: read the value (`bellwether config get -o json` also prints its \
          version), decide again, and write with that version"
     );
-    let title = "the value has another version";
-    let problem =
-        ProblemResponse::new(StatusCode::PRECONDITION_FAILED, "other-version", title, detail);
+    let problem = ProblemResponse::new(StatusCode::PRECONDITION_FAILED, "other-version", detail);
     ProblemResponse { version: found, ..problem }
 }
 

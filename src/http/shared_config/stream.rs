@@ -7,8 +7,6 @@ use crate::byte_budget::{ByteBudget, ReservedBytes};
 use crate::shared_config::{Value, ValueReading, WatchedValue};
 use axum::body::Bytes;
 use axum::response::Response;
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::OwnedSemaphorePermit;
@@ -82,15 +80,8 @@ fn event(reading: &ValueReading) -> String {
     let Some(Value { data, version, owner }) = &reading.value else {
         return framed("absent", Some(index), &api::json(&ConfigAbsent { index }));
     };
-    let text = str::from_utf8(data).ok().map(str::to_owned);
-    let base64 = text.is_none().then(|| BASE64_STANDARD.encode(data));
-    let version = *version;
-    let ephemeral = owner.is_some();
-    framed(
-        "value",
-        Some(index),
-        &api::json(&ConfigValue { version, index, ephemeral, text, base64 }),
-    )
+    let value = ConfigValue::new(data, Some(*version), Some(index), Some(owner.is_some()));
+    framed("value", Some(index), &api::json(&value))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::super::answer::{EventStream, ReceivedEvent};
 use super::super::sidecar::ANSWER_TIMEOUT;
-use super::super::{ClientError, Sidecar};
+use super::super::{ClientError, NO, Sidecar};
 use super::{HoldingProgress, Patience, describe_gathering, this_process};
 use crate::api::{self, BarrierEntered, BarrierWaiting, LockEnded, LockHeld, LockWaiting};
 use crate::exec::CommandLease;
@@ -152,11 +152,12 @@ async fn check_clock(sidecar: &Sidecar) -> Result<(), ClientError> {
     if clock.boot_id.is_some() && clock == api::LeaseClock::read() {
         return Ok(());
     }
-    Err(ClientError::No(format!(
+    let why = format!(
         "{} uses another clock than this process, so this process cannot tell until when a lock is held: ask a sidecar on \
          this machine (--url), or none (--zookeeper)",
         sidecar.base_url()
-    )))
+    );
+    Err(ClientError::new(NO, why))
 }
 
 #[cfg(test)]

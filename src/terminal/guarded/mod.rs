@@ -221,7 +221,7 @@ impl GuardedCommand {
                 error = interrupted() => return Err(error),
             }
         }
-        if code == 0 { Ok(()) } else { Err(ClientError::Exit(code, None)) }
+        if code == 0 { Ok(()) } else { Err(ClientError::silent(code)) }
     }
 
     /// Waits until all participants have left the barrier.
@@ -347,7 +347,7 @@ impl GuardedCommand {
                 self.name
             ),
         };
-        ClientError::Exit(NOT_IN_TIME, Some(why))
+        ClientError::new(NOT_IN_TIME, why)
     }
 
     /// Returns the error for a lock that was not acquired, or a barrier that was not entered.
@@ -390,19 +390,19 @@ fn reserved_time(kill_after: Duration, lease: Duration) -> Option<Duration> {
 
 /// Replaces the exit code of the error with [`exec::FAILED`].
 fn as_failure(error: ClientError) -> ClientError {
-    ClientError::Exit(exec::FAILED, error.message())
+    ClientError { exit_code: exec::FAILED, ..error }
 }
 
 /// Returns an error with the exit code [`exec::FAILED`].
 fn failure(why: String) -> ClientError {
-    ClientError::Exit(exec::FAILED, Some(why))
+    ClientError::new(exec::FAILED, why)
 }
 
 /// Waits for SIGINT or SIGTERM, whose default action would end the process at once and leave its session open. Returns the
 /// error with the exit code of a process that the signal ends: 128 and its number.
 async fn interrupted() -> ClientError {
     match SignalListener::for_termination() {
-        Ok(mut signals) => ClientError::Exit(128 + signals.next().await.as_raw() as u8, None),
+        Ok(mut signals) => ClientError::silent(128 + signals.next().await.as_raw() as u8),
         Err(error) => failure(format!("cannot wait for signals: {error}")),
     }
 }

@@ -3,10 +3,9 @@
 
 mod znode_data;
 
-pub use znode_data::MemberData;
-pub(crate) use znode_data::{contender, decode, encode};
+pub(crate) use znode_data::{decode, encode};
 
-use self::znode_data::{claimants_name, newer_format};
+use self::znode_data::{MemberData, claimants_name, contender, newer_format};
 use super::client::{SessionSettings, SessionTask, UnclosedSession, in_words};
 use super::queue::{
     AheadEvent, MemberZnode, OtherClaim, OwnedZnode, QueueEvent, QueueSession, QueueSettings,
@@ -451,7 +450,7 @@ impl ElectionSession {
 
 /// Returns the members as they are published to readers. In an election that is shared with another client, members write no
 /// announcements, and the head leads, so every entry gets the head's announcement.
-fn entries(members: Vec<MemberZnode>, znodes: &ZnodeNames) -> Vec<MemberEntry> {
+pub(crate) fn entries(members: Vec<MemberZnode>, znodes: &ZnodeNames) -> Vec<MemberEntry> {
     let mut entries: Vec<_> = members.into_iter().map(|member| entry(member, znodes)).collect();
     if znodes.family().is_some()
         && let Some(leader) = entries.first().and_then(|head| head.announcement.clone())
@@ -464,7 +463,7 @@ fn entries(members: Vec<MemberZnode>, znodes: &ZnodeNames) -> Vec<MemberEntry> {
 }
 
 fn entry(
-    MemberZnode { ticket, data, created_ms }: MemberZnode,
+    MemberZnode { ticket, session, data, created_ms }: MemberZnode,
     znodes: &ZnodeNames,
 ) -> MemberEntry {
     let created_at = server_time(created_ms);
@@ -472,11 +471,21 @@ fn entry(
         None => decode(&data, znodes),
         Some(_) => Some(contender(&data, ticket, znodes)),
     };
-    let Some(data) = data else { return MemberEntry::of_unknown(ticket, created_at) };
+    let Some(data) = data else { return MemberEntry::of_unknown(ticket, session, created_at) };
     let MemberData { znode, version, state, .. } = data;
     let ZnodeData { profile, announcement, priority, ready, .. } = znode;
     let profile = Some(Arc::unwrap_or_clone(profile));
-    MemberEntry { ticket, profile, announcement, priority, ready, version, created_at, state }
+    MemberEntry {
+        ticket,
+        session,
+        profile,
+        announcement,
+        priority,
+        ready,
+        version,
+        created_at,
+        state,
+    }
 }
 
 #[cfg(test)]

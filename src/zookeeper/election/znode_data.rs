@@ -80,7 +80,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 /// The decoded data of a member's znode: the part that the recipe uses, and the parts that the daemon adds.
 #[derive(Clone, Debug)]
-pub struct MemberData {
+pub(crate) struct MemberData {
     /// The number of the data's format.
     pub format: u32,
     /// The recipe's data.

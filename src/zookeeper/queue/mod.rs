@@ -30,7 +30,7 @@ pub(in crate::zookeeper) use list::{
     CHILDREN_MAX, ListError, fail_if_crowded, ignore_refusal, names_below, sync,
 };
 pub(crate) use read::{MemberZnode, QueueZnodes};
-pub(in crate::zookeeper) use read::{read_short, stats, stats_and_short_data};
+pub(in crate::zookeeper) use read::{read_short, stats};
 pub(in crate::zookeeper) use watches::{AheadEvent, WatchRequest, watch};
 pub(in crate::zookeeper) use write::{give_up_if_no_auth, still_ours};
 pub(in crate::zookeeper) use znode::paths_down_to;

@@ -6,7 +6,7 @@ use super::list::{queue_names_and_index, sequences};
 use super::znode::{owner, token};
 use crate::zookeeper::client::{Connection, is_server_answer};
 use ::zookeeper::{Error, Stat};
-use recipes::{Moment, Sequence, Ticket};
+use recipes::{Moment, Sequence, SessionId, Ticket};
 
 /// The maximum length of data that is read from a znode of a foreign contender or of a member, in bytes. Members never write
 /// longer data.
@@ -20,6 +20,7 @@ const READS_AT_ONCE: usize = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct MemberZnode {
     pub(crate) ticket: Ticket,
+    pub(crate) session: SessionId,
     pub(crate) data: Vec<u8>,
     /// The creation time, by the servers' clock, in milliseconds since 1970.
     pub(crate) created_ms: i64,
@@ -81,15 +82,12 @@ pub(super) async fn read_all(context: &Context) -> Result<QueueZnodes, Error> {
     for (sequence, read) in sequences.into_iter().zip(read) {
         // `None`: the znode was deleted after the listing.
         let Some((data, stat)) = read else { continue };
-        if owner(&stat).is_none() {
+        let Some(session) = owner(&stat) else {
             non_ephemeral.push(sequence);
             continue;
-        }
-        members.push(MemberZnode {
-            ticket: Ticket { sequence, token: token(&stat) },
-            data,
-            created_ms: stat.ctime,
-        });
+        };
+        let ticket = Ticket { sequence, token: token(&stat) };
+        members.push(MemberZnode { ticket, session, data, created_ms: stat.ctime });
     }
     context.ignore_non_ephemeral(&non_ephemeral);
     Ok(QueueZnodes { index, members })
@@ -111,7 +109,7 @@ pub(in crate::zookeeper) async fn stats(
 
 /// Reads the stats of these znodes, and then requests the data of each that exists, unless the data is longer than members
 /// write. All these requests for data are sent before this returns; the caller awaits their answers.
-pub(in crate::zookeeper) async fn stats_and_short_data(
+async fn stats_and_short_data(
     connection: &Connection,
     paths: &[String],
 ) -> Result<Vec<(Option<Stat>, Option<impl Future<Output = Result<(Vec<u8>, Stat), Error>>>)>, Error>
