@@ -366,7 +366,11 @@ impl SidecarUrl {
     /// else at the address in `BELLWETHER_LISTEN`, or else at the default address.
     pub(super) fn sidecar(self) -> Result<Sidecar, String> {
         if let Some(url) = self.url.filter(|url| !url.is_empty()) {
-            return Sidecar::at(&url);
+            let mut sidecar = Sidecar::at(&url)?;
+            // Hints repeat `--url` only if a flag gave it: the user's next command reads the same environment.
+            let is_from_environment = std::env::var(URL_VARIABLE).as_ref() == Ok(&url);
+            sidecar.url = if is_from_environment { None } else { Some(url) };
+            return Ok(sidecar);
         }
         if let Some(listen) = first_process::listen() {
             return Ok(Sidecar::listening_at(&listen));

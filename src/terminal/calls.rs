@@ -92,7 +92,11 @@ impl Call {
             // This prints the refusal only as JSON. For people, the caller prints the error that is returned below.
             print(format.render(|_| String::new(), &answer.text()))?;
         }
-        print(shown?)
+        let shown = shown?;
+        match format {
+            OutputFormat::Json => print(shown),
+            OutputFormat::Table | OutputFormat::Wide => print(sidecar.with_url(&shown)),
+        }
     }
 }
 

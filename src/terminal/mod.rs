@@ -52,12 +52,18 @@ impl ClientCommand {
     /// Returns whether this process knows a command token or credentials. If so, other processes must not read its
     /// memory.
     pub fn has_secrets(&self) -> bool {
+        self.sidecar().is_some_and(|sidecar| sidecar.token.is_some())
+            || self.settings().is_some_and(|settings| settings.zookeeper.security.has_secrets())
+    }
+
+    /// Returns the sidecar, if the subcommand calls one.
+    fn sidecar(&self) -> Option<&Sidecar> {
         match self {
             Self::Ask { sidecar, .. }
             | Self::Guarded(GuardedCommand { holder: HoldingProcess::Sidecar(sidecar), .. }) => {
-                sidecar.token.is_some()
+                Some(sidecar)
             }
-            _ => self.settings().is_some_and(|settings| settings.zookeeper.security.has_secrets()),
+            _ => None,
         }
     }
 
@@ -171,13 +177,19 @@ impl ClientError {
 /// # Errors
 /// The answer is no, or there is none, or the subcommand has another exit code than 0.
 pub async fn run(command: &ClientCommand, clock: Clock) -> Result<(), ClientError> {
-    match command {
+    let result = match command {
         ClientCommand::Ask { sidecar, query } => ask(sidecar, query, clock).await,
         ClientCommand::Inspect { settings, limit, format } => {
             inspect::inspect(settings, *limit, *format).await
         }
         ClientCommand::Guarded(guarded) => guarded.run(clock).await,
-    }
+    };
+    result.map_err(|error| match command.sidecar() {
+        Some(sidecar) => {
+            ClientError { message: error.message.map(|why| sidecar.with_url(&why)), ..error }
+        }
+        None => error,
+    })
 }
 
 /// Runs a call of a sidecar.

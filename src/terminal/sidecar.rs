@@ -2,6 +2,7 @@
 
 use super::ClientError;
 use super::answer::{EventStream, SidecarAnswer};
+use super::text::visible;
 use crate::config::{self, Listen};
 use crate::http_client::{self, ByteStream};
 use http_body_util::Full;
@@ -27,11 +28,16 @@ pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_secs(20);
 /// The default port of sidecars.
 const PORT: u16 = 4040;
 
+/// Commands that do not call a sidecar, and so have no `--url`.
+const WITHOUT_URL: [&str; 5] = ["run", "exec", "dev", "inspect", "check-config"];
+
 /// The address of a sidecar, and the credentials for it.
 pub struct Sidecar {
     address: SidecarAddress,
     /// The token that is sent with commands, if the user gave one.
     pub token: Option<Token>,
+    /// The value of `--url`, which is added to the commands in hints.
+    pub url: Option<String>,
 }
 
 enum SidecarAddress {
@@ -104,7 +110,24 @@ impl Sidecar {
 
     /// Returns the sidecar at this address.
     fn new(address: SidecarAddress) -> Self {
-        Self { address, token: None }
+        Self { address, token: None, url: None }
+    }
+
+    /// Adds `--url`, if it was given, to each command in backquotes in a text for people.
+    pub(super) fn with_url(&self, text: &str) -> String {
+        let Some(url) = &self.url else { return text.to_owned() };
+        let url = if url.contains(' ') { format!("'{url}'") } else { url.clone() };
+        // Split at backquotes, every second part is one that stood between two backquotes.
+        let parts = text.split('`').enumerate().map(|(n, part)| {
+            let command = part.strip_prefix("bellwether ").filter(|_| n % 2 == 1);
+            let name = command.and_then(|command| command.split_whitespace().next());
+            if name.is_some_and(|name| !WITHOUT_URL.contains(&name)) {
+                format!("{part} --url {}", visible(&url))
+            } else {
+                part.to_owned()
+            }
+        });
+        parts.collect::<Vec<_>>().join("`")
     }
 
     /// Creates the request for a query.
@@ -365,6 +388,25 @@ mod tests {
         assert!(Token::new(b" secret\n").is_some());
         for wrong in ["", " \n", "a b", "a\nb", "ä"] {
             assert!(Token::new(wrong.as_bytes()).is_none(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn commands_in_a_text_repeat_the_url_that_was_given() {
+        fn hinted(url: &str) -> Sidecar {
+            Sidecar { url: Some(url.into()), ..Sidecar::at(url).unwrap() }
+        }
+        let inspects = "`bellwether inspect` shows which";
+        assert_eq!(hinted(":4041").with_url(inspects), inspects);
+        let text = "paused, until `bellwether resume`: see `/status`, or `bellwether locks a`";
+        let with_url = |sidecar: Sidecar| sidecar.with_url(text);
+        let local = Sidecar::listening_at(&Listen::Tcp("127.0.0.1:1".parse().unwrap()));
+        assert_eq!(with_url(local), text, "none was given");
+        for (url, shown) in [(":4041", ":4041"), ("unix:/a b", "'unix:/a b'")] {
+            let expected = format!(
+                "paused, until `bellwether resume --url {shown}`: see `/status`, or `bellwether locks a --url {shown}`"
+            );
+            assert_eq!(with_url(hinted(url)), expected);
         }
     }
 }

@@ -216,7 +216,10 @@ fn commands_are_answered_in_a_sentence() {
     assert_eq!(said, format!("this member has resigned: {place}\n"));
     let after = agreed_after(&before, [&first, &second]);
     let said = yes(&ask(&first, &["pause"]));
-    assert!(said.contains("it stays out of the queue until `bellwether resume`"), "{said}");
+    assert!(said.contains("it stays out of the queue until `bellwether resume --url"), "{said}");
+    // The command that it names asks the same member.
+    let hint = format!("`bellwether resume --url {}`", url(&first));
+    assert!(yes(&ask(&first, &["status"])).contains(&hint));
     assert!(yes(&ask(&first, &["resume"])).contains("has resumed: it "));
     agreed([&first, &second]);
     let said: Value = serde_json::from_str(&yes(&ask(&second, &["drain", "--json"]))).unwrap();
