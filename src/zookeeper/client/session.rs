@@ -141,16 +141,14 @@ impl SessionKeeper {
     /// this one, or else the previous one, if it may still be alive.
     async fn keep(
         self,
-        previous: UnclosedSession,
+        mut unclosed: UnclosedSession,
         mut close: oneshot::Receiver<()>,
     ) -> UnclosedSession {
-        // The session that the next task has to close if this task must end before it has a session of its own.
-        let mut unclosed = previous.clone();
         let starting = async {
             tokio::time::sleep(self.settings.delay).await;
             match &self.settings.former {
                 Some(former) => self.take_over(former, &mut unclosed).await,
-                None => Ok(self.open(previous).await),
+                None => Ok(self.open(&mut unclosed).await),
             }
         };
         let started = tokio::select! {
@@ -174,7 +172,14 @@ impl SessionKeeper {
                     // When the last client is dropped, the library closes the session and reports its end.
                     let ended = timeout(close_limit(&self.settings.zookeeper), opened.ended).await;
                     let is_closed = matches!(ended, Ok(Ok(ended)) if ended.session_has_ended);
-                    return if is_closed { None } else { Some(session) };
+                    let SessionSettings { clock, zookeeper, credentials, .. } = &self.settings;
+                    return match unclosed {
+                        _ if !is_closed => Some(session),
+                        Some(unclosed) => {
+                            close_session(*clock, zookeeper, credentials, unclosed).await
+                        }
+                        None => None,
+                    };
                 }
             };
             // The users must lose the connection before `end` is dropped: see `EndedConnection`. (`end` is an error if
@@ -194,7 +199,7 @@ impl SessionKeeper {
             };
             let (reopened, sent_at) = match resumed {
                 Ok(resumed) => resumed,
-                Err(unclosed) => return unclosed,
+                Err(lost) => return lost.or(unclosed),
             };
             opened = reopened;
             self.report_connected(&opened);
@@ -234,18 +239,19 @@ impl SessionKeeper {
         self.report_connected(&opened);
         let timeout = opened.timeout;
         (self.events)(SessionEvent::TakenOver { record, timeout, sent_at });
+        *unclosed = None;
         Ok(opened)
     }
 
     /// Opens a new session, trying until that succeeds or the caller drops this future.
-    async fn open(&self, mut previous: UnclosedSession) -> OpenedConnection {
+    async fn open(&self, previous: &mut UnclosedSession) -> OpenedConnection {
         let SessionSettings { zookeeper, clock, file, .. } = &self.settings;
         let mut backoff = Backoff::new();
         let what = format!("no session with ZooKeeper at {}", zookeeper.hosts);
         let mut reporter = self.reporter(None, what);
         loop {
             let sent_at = clock.now();
-            match self.open_once(&mut previous).await {
+            match self.open_once(previous).await {
                 Ok(opened) => {
                     let session = opened.connection.client.session().clone();
                     if let Some(file) = file {
@@ -276,10 +282,10 @@ impl SessionKeeper {
                 _ => {}
             }
         }
-        if let Some(session) = previous.take() {
-            // The old znode should be gone before a new one is created. If that takes long, the new session is already used
-            // meanwhile.
-            close_session(*clock, zookeeper, credentials, session).await;
+        // The old znode should be gone before a new one is created. If that takes long, the new session is already used
+        // meanwhile.
+        if let Some(session) = previous.clone() {
+            *previous = close_session(*clock, zookeeper, credentials, session).await;
         }
         Ok(opened)
     }
@@ -369,16 +375,19 @@ fn close_limit(settings: &Zookeeper) -> Duration {
     (settings.session_timeout / 4).min(Duration::from_secs(1))
 }
 
-/// Closes a session that was given up. Returns true if the session has certainly ended. Waits only for a limited time, while a
+/// Closes a session that was given up. Returns it if it may still be alive. Waits only for a limited time, while a
 /// task goes on to close the session.
 pub(crate) async fn close_session(
     clock: Clock,
     settings: &Zookeeper,
     credentials: &Arc<Credentials>,
     session: SessionInfo,
-) -> bool {
-    let closing = close_through_any(clock, settings.clone(), credentials.clone(), session);
-    matches!(timeout(close_limit(settings), tokio::spawn(closing)).await, Ok(Ok(true)))
+) -> UnclosedSession {
+    let closing = close_through_any(clock, settings.clone(), credentials.clone(), session.clone());
+    match timeout(close_limit(settings), tokio::spawn(closing)).await {
+        Ok(Ok(true)) => None,
+        _ => Some(session),
+    }
 }
 
 const DISCONNECTED: &str = "lost connection to ZooKeeper";

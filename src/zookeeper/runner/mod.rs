@@ -221,11 +221,8 @@ impl Runner {
         if let Some(file) = &self.resume.file {
             file.note_closing();
         }
-        let session = former.session();
         let settings = &self.settings.zookeeper;
-        let has_ended =
-            close_session(self.clock, settings, &self.credentials, session.clone()).await;
-        if has_ended { None } else { Some(session) }
+        close_session(self.clock, settings, &self.credentials, former.session()).await
     }
 
     /// Ends the runner. Closes the session of the previous process if that was not resumed. If all sessions have certainly
