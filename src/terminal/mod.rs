@@ -184,11 +184,11 @@ pub async fn run(command: &ClientCommand, clock: Clock) -> Result<(), ClientErro
         }
         ClientCommand::Guarded(guarded) => guarded.run(clock).await,
     };
-    result.map_err(|error| match command.sidecar() {
-        Some(sidecar) => {
-            ClientError { message: error.message.map(|why| sidecar.with_url(&why)), ..error }
+    result.map_err(|mut error| {
+        if let (Some(sidecar), Some(message)) = (command.sidecar(), &mut error.message) {
+            *message = sidecar.with_url(message);
         }
-        None => error,
+        error
     })
 }
 
