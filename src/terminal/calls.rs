@@ -93,10 +93,7 @@ impl Call {
             print(format.render(|_| String::new(), &answer.text()))?;
         }
         let shown = shown?;
-        match format {
-            OutputFormat::Json => print(shown),
-            OutputFormat::Table | OutputFormat::Wide => print(sidecar.with_url(&shown)),
-        }
+        print(if format == OutputFormat::Json { shown } else { sidecar.with_url(&shown) })
     }
 }
 
