@@ -437,7 +437,7 @@ impl StatusPublisher {
 #[derive(Clone)]
 pub struct StatusHandle {
     /// The current snapshot. Only those may wait for its changes that must not wait for the thread that serves clients:
-    /// see [`relay_changes`].
+    /// see `relay_changes`.
     pub snapshot: watch::Receiver<Arc<Snapshot>>,
     /// Wakes the clients of the API after a change of the snapshot.
     pub changes: watch::Receiver<()>,

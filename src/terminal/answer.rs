@@ -65,7 +65,7 @@ impl SidecarAnswer {
     /// Parses the body of a successful answer.
     ///
     /// # Errors
-    /// The exit code is [`NO`] for a refusal, and [`UNANSWERED`] for any other failure.
+    /// The exit code is 1 for a refusal, and 3 for any other failure.
     pub fn body<T: serde::de::DeserializeOwned>(&self) -> Result<T, ClientError> {
         self.check_success()?;
         self.parsed()

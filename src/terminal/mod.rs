@@ -133,7 +133,7 @@ pub enum OutputFormat {
 /// The reason why a subcommand did not succeed.
 #[derive(Debug)]
 pub struct ClientError {
-    /// [`NO`], [`UNANSWERED`], or another exit code, such as that of a program.
+    /// 1 for a no, 3 without an answer, or another exit code, such as that of a program.
     pub exit_code: u8,
     /// `None` if the reason was printed already or nothing is to be printed.
     pub message: Option<String>,
