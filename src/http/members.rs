@@ -50,3 +50,21 @@ fn body(app: &AppState, queue: &QueueReading) -> Members {
     body.problems = problems::of_election(app, &verdict).chain(body.problems).collect();
     body
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{api, ask};
+    use http_body_util::BodyExt;
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn without_a_connection_the_answer_is_why_there_is_none() {
+        let (service, back) = api(Duration::ZERO);
+        let why = "no session with ZooKeeper at h:1: h:1 cannot be reached: Connection refused";
+        back.amend(|snapshot| snapshot.link.problem = Some(why.into()));
+        let answer = ask(&service, "/members").await;
+        assert_eq!(answer.status(), 503);
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        assert!(String::from_utf8_lossy(&body).contains(why), "{body:?}");
+    }
+}
