@@ -39,7 +39,7 @@ impl Values {
     fn read_value(&mut self, key: &str, value: Value, file: &Path) -> Result<(), ConfigError> {
         if ALL.iter().any(|row| row.key == key) {
             let is_labels = key == LABELS.key();
-            let text = if is_labels { labels_as_text(value)? } else { text_of(&value)? };
+            let text = if is_labels { labels_as_text(value)? } else { text_of(key, &value)? };
             self.set(key, text, Origin::File(file.to_owned()));
         } else if key == HOOKS {
             self.hooks = tables(value)?;
@@ -115,6 +115,7 @@ mod tests {
         assert!(error("zookeeper = \"a:1\"").contains("zookeeper is not a known key"));
         assert!(error("zookeeper.tls = 1").contains("zookeeper.tls is not a known key"));
         assert!(error("lease.heartbeat.x = 1").contains("must be text in quotes"));
+        assert!(error("http.socket_mode = 0o660").contains("must be text in quotes"));
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl Keys {
         parse: impl FnOnce(&str) -> Result<T, ConfigError>,
     ) -> Result<Option<T>, ConfigError> {
         let Some(value) = self.remove(key) else { return Ok(None) };
-        let text = text_of(&value).map_err(|flaw| flaw.with_key(key))?;
+        let text = text_of(key, &value).map_err(|flaw| flaw.with_key(key))?;
         parse(&text).map(Some).map_err(|flaw| flaw.with_value(key, &text))
     }
 
@@ -65,10 +65,14 @@ impl Keys {
     }
 }
 
-/// Returns the text that a setting's parser accepts.
-pub(super) fn text_of(value: &Value) -> Result<String, ConfigError> {
+/// Returns the text that the parser of this key accepts.
+pub(super) fn text_of(key: &str, value: &Value) -> Result<String, ConfigError> {
     match value {
         Value::String(text) => Ok(text.clone()),
+        // The number may have been written as 0o660, and its decimal digits are those of another mode.
+        Value::Integer(_) if key.ends_with("mode") => {
+            Err(ConfigError::without_key("must be text in quotes").remedy("write \"0644\""))
+        }
         Value::Integer(number) => Ok(number.to_string()),
         other => {
             let problem =

@@ -80,7 +80,9 @@ impl HookAction {
         let action = match kind {
             "command" => Self::Run { command: command(&mut keys)?, timeout: timeout(&mut keys)? },
             "url" => {
-                let (host, port, path) = keys.require("url", split_url)?;
+                // The path may be a secret of its own.
+                let (host, port, path) =
+                    keys.require("url", |text| split_url(text).map_err(ConfigError::hiding_value))?;
                 let retries = keys.take("retries", number::<0, MOST_RETRIES>)?.unwrap_or(RETRIES);
                 // The text may be the secret itself, so do not show it.
                 let secret_file = keys.take("secret_file", |text| {
@@ -236,13 +238,10 @@ mod tests {
             (&format!("{on}command = [\"a\"]\ntimeout = \"x\""), "hook[1].timeout = \"x\""),
             (&format!("{on}command = [\"a\"]\nretries = 1"), "hook[1].retries is not a known key"),
             (&format!("{on}command = [\"a\"]\nretries = -1"), "hook[1].retries is not a known key"),
-            (
-                &format!("{on}url = \"https://h/\""),
-                "hook[1].url = \"https://h/\" is not a URL with http",
-            ),
+            (&format!("{on}url = \"https://h/\""), "hook[1].url is not a URL with http"),
             (&format!("{on}url = \"http://u:pw@h/\""), "hook[1].url is not a URL"),
-            (&format!("{on}url = \"http://h:0/\""), "hook[1].url = \"http://h:0/\" is not a URL"),
-            (&format!("{on}url = \"/leadership\""), "hook[1].url = \"/leadership\" is not a URL"),
+            (&format!("{on}url = \"http://h:0/\""), "hook[1].url is not a URL"),
+            (&format!("{on}url = \"/leadership\""), "hook[1].url is not a URL"),
             (&format!("{on}url = \"http://h\"\nretries = 101"), "hook[1].retries = \"101\""),
             (&format!("{on}url = \"http://h\"\nsecret_file = \"x\""), "hook[1].secret_file must"),
             (&format!("{on}signal = \"HUP\"\npid_file = \"/p\""), "hook[1].signal = \"HUP\""),
@@ -256,6 +255,7 @@ mod tests {
             ),
             ("file = \"/a\"\nmode = \"rw\"", "hook[1].mode = \"rw\""),
             ("file = \"/a\"\nmode = \"4755\"", "hook[1].mode = \"4755\""),
+            ("file = \"/a\"\nmode = 0o640", "hook[1].mode must be text in quotes"),
             ("file = \"/a\"\nunknown = \"?\"", "hook[1].unknown = \"?\""),
             ("file = \"/a\"\nurls = 1", "hook[1].urls is not a known key"),
             ("pod_label = \"a\"\nfile = \"/a\"", "hook[1] must have exactly one"),
