@@ -106,13 +106,20 @@ pub async fn run(
     status: StatusHandle,
 ) -> io::Result<()> {
     let HookInputs { hooks, leaving, records } = inputs;
-    let StatusHandle { snapshot, late_changes: changes, .. } = status;
+    let StatusHandle { snapshot, late_changes, .. } = status;
     let runner = HookRunner {
         names,
         file_limit,
         hooks,
         records,
-        watch: SnapshotWatch { clock, alarm: Alarm::new()?, snapshot, changes, leaving },
+        watch: SnapshotWatch {
+            clock,
+            alarm: Alarm::new()?,
+            snapshot,
+            late_changes,
+            has_hooks: false,
+            leaving,
+        },
         deaths: signal(SignalKind::child())?,
         hook_states: vec![],
         handled: Role::Absent,
@@ -169,6 +176,7 @@ impl HookRunner {
             let state = known.map(|n| old_states.remove(n));
             self.hook_states.push(state.unwrap_or_else(|| HookState::new(hook.clone())));
         }
+        self.watch.has_hooks = !self.hook_states.is_empty();
         self.publish();
     }
 
@@ -398,8 +406,10 @@ struct SnapshotWatch {
     clock: Clock,
     alarm: Alarm,
     snapshot: watch::Receiver<Arc<Snapshot>>,
-    /// Wakes this task after a change of the snapshot.
-    changes: watch::Receiver<()>,
+    /// Wakes this task after a change of the snapshot. Only without hooks: hooks must not wait for the thread that serves
+    /// clients.
+    late_changes: watch::Receiver<()>,
+    has_hooks: bool,
     /// The deadline of all hooks, if this process is shutting down.
     leaving: watch::Receiver<Option<Moment>>,
 }
@@ -480,10 +490,12 @@ impl SnapshotWatch {
         let deadline = *self.leaving.borrow();
         let due = [lease_end.filter(|_| term.is_some()), deadline, moment].into_iter().flatten();
         // A channel whose sender is gone would complete at once, again and again, so do not wait for it.
-        let may_publish = self.changes.has_changed().is_ok();
+        let may_publish =
+            self.snapshot.has_changed().is_ok() && self.late_changes.has_changed().is_ok();
         let may_leave = self.leaving.has_changed().is_ok();
         tokio::select! {
-            _ = self.changes.changed(), if may_publish => {}
+            _ = self.snapshot.changed(), if may_publish && self.has_hooks => {}
+            _ = self.late_changes.changed(), if may_publish && !self.has_hooks => {}
             _ = self.leaving.changed(), if may_leave => {}
             () = self.alarm.ring_at(due.min()) => {}
         }
