@@ -26,7 +26,10 @@ pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, ProblemRespons
 }
 
 fn value(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
-    headers.get(name).map(|value| value.to_str().unwrap_or_default().trim())
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    // A header that is there twice names no version.
+    Some(if values.next().is_some() { "" } else { value.to_str().unwrap_or_default().trim() })
 }
 
 /// Parses a strong tag, such as `"3"`. A weak tag, `W/"3"`, does not identify one version, so it is refused.
