@@ -31,12 +31,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 use tracing::error;
 
 /// The interval at which names without a client are looked for. A name is forgotten when it was found twice, because clients
 /// often come back.
 const FORGET_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The pause before a value is watched again whose task has panicked.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
 
 /// The number of values that are read at the same time. A value has up to a megabyte, which is counted in the memory budget
 /// only after it was read.
@@ -133,8 +136,8 @@ impl SharedConfig {
             biased;
             Some(ended) = self.watches.join_next() => {
                 if ended.is_err_and(|error| error.is_panic()) {
-                    error!("the task that watches a value panicked");
-                    self.forget(|watched| watched.task.is_finished());
+                    error!("the task that watches a value panicked: watching the value again");
+                    self.restart_watches();
                 }
             }
             _ = self.forgetting.tick(), if !self.names.is_empty() => self.forget_unused(),
@@ -192,6 +195,22 @@ impl SharedConfig {
         };
         self.count_names();
         Ok(value)
+    }
+
+    /// Watches the names again whose tasks have ended, after a pause.
+    fn restart_watches(&mut self) {
+        for (name, watched) in &mut self.names {
+            if watched.task.is_finished() {
+                let path = self.shared.path_of(name);
+                let requested = watched.readings_requested.subscribe();
+                let watching =
+                    watch_value(self.shared.clone(), path, watched.known.clone(), requested);
+                watched.task = self.watches.spawn(async {
+                    sleep(RESTART_DELAY).await;
+                    watching.await;
+                });
+            }
+        }
     }
 
     /// Forgets the names that have had no client since the last call.
