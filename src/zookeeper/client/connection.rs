@@ -93,8 +93,10 @@ pub(crate) struct EndedConnection {
 pub(crate) enum Failure {
     /// The servers say that the session has ended, so it cannot be resumed.
     Expired,
-    /// The cause is known: what is wrong with the credentials, with the login, or with each server.
+    /// The cause is known from the servers or from our own files: what is wrong with the credentials or with the login.
     Explained(String),
+    /// What is wrong with each server, as far as can be seen from outside.
+    Diagnosed(String),
     /// The servers answer other questions. The text is the library's error. A server may refuse a login just by closing the
     /// connection, so perhaps that is the cause.
     Unexplained(String),
@@ -271,7 +273,7 @@ pub(crate) async fn connect(
         tokio::spawn(report_end(states, connection.given_up.clone(), tasks, end));
         Ok(OpenedConnection { connection, timeout, ended })
     });
-    let died = Failure::Explained("the connection's task died, see the log".into());
+    let died = Failure::Unexplained("the connection's task died, see the log".into());
     opening.await.unwrap_or(Err(died))
 }
 
@@ -307,7 +309,7 @@ async fn open(
 ) -> Result<(Connection, StateWatcher, Duration), Failure> {
     let answer_timeout = settings.session_timeout / 4;
     // Limits questions beside the attempt to connect, so that they hardly delay it, or the next one.
-    let question_timeout = answer_timeout / 4;
+    let question_timeout = answer_timeout / 2;
     let presented = credentials.load(answer_timeout).await.map_err(Failure::Explained)?;
     let trust = presented.tls.as_ref();
     let tls = trust.map(|trust| &trust.config);
@@ -420,7 +422,7 @@ async fn open(
     causes.sort();
     // The addresses of one name often have the same problem.
     causes.dedup();
-    Err(Failure::Explained(causes.join("; ")))
+    Err(Failure::Diagnosed(causes.join("; ")))
 }
 
 /// Returns a connector with these settings and credentials, which resumes the session if there is one.
@@ -507,7 +509,7 @@ impl Failure {
     pub(crate) fn reason(self) -> String {
         match self {
             Self::Expired => "the session has expired".into(),
-            Self::Explained(why) | Self::Unexplained(why) => why,
+            Self::Explained(why) | Self::Diagnosed(why) | Self::Unexplained(why) => why,
         }
     }
 }
@@ -577,7 +579,7 @@ mod tests {
         let credentials = Credentials::of(&settings);
         let left = LeftServers::none(Clock::system());
         let connected = connect(&settings, &credentials, None, &left).await;
-        let Err(Failure::Explained(found)) = connected else { panic!("nothing is explained") };
+        let Err(Failure::Diagnosed(found)) = connected else { panic!("nothing is explained") };
         let named: Vec<_> =
             found.split("; ").map(|what| what.split(' ').next().unwrap_or_default()).collect();
         assert_eq!(named, hosts.split(',').collect::<Vec<_>>(), "{found}");

@@ -17,7 +17,8 @@ pub(super) struct FailureReporter<'a> {
     name: String,
     /// The text in front of the reason, such as "no session with ZooKeeper at zk-0:2181".
     what: String,
-    /// True once a cause was reported. From then on, the library's errors are not reported, because they say less.
+    /// True if the last reported cause is [explained](Failure::Explained). Then the library's errors are not reported, because
+    /// they say less.
     is_explained: bool,
     /// When the attempts began.
     begun_at: Moment,
@@ -37,8 +38,9 @@ impl<'a> FailureReporter<'a> {
     /// Publishes why the last attempt failed, and logs it if it is new or if no reason was logged for long.
     pub(super) fn report(&mut self, failure: Failure) {
         let is_explained = matches!(failure, Failure::Explained(_));
+        let is_unexplained = matches!(failure, Failure::Unexplained(_));
         let why = failure.reason();
-        if self.is_explained && !is_explained {
+        if self.is_explained && is_unexplained {
             return debug!("{}: {why}", self.name);
         }
         self.is_explained = is_explained;
@@ -105,8 +107,10 @@ mod tests {
         reporter.report(Failure::Explained("a wrong password".into()));
         reporter.report(Failure::Unexplained("the connection is lost".into()));
         assert_eq!(problem(), "no session: a wrong password");
-        reporter.report(Failure::Explained("zk-0:2181 cannot be reached".into()));
+        reporter.report(Failure::Diagnosed("zk-0:2181 cannot be reached".into()));
         assert_eq!(problem(), "no session: zk-0:2181 cannot be reached");
+        reporter.report(Failure::Unexplained("the connection is lost".into()));
+        assert_eq!(problem(), "no session: the connection is lost", "the server is back");
     }
 
     fn settings() -> (SessionSettings, watch::Receiver<ConnectionState>) {

@@ -12,7 +12,7 @@ use crate::config::Zookeeper;
 use crate::status::{ConnectionState, SessionRestart};
 use ::zookeeper::SessionInfo;
 use recipes::{Moment, SessionEvent, SessionId};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -141,14 +141,17 @@ impl SessionKeeper {
     /// this one, or else the previous one, if it may still be alive.
     async fn keep(
         self,
-        mut unclosed: UnclosedSession,
+        previous: UnclosedSession,
         mut close: oneshot::Receiver<()>,
     ) -> UnclosedSession {
+        // The previous session, until it is closed.
+        let unclosed = Arc::new(Mutex::new(previous));
+        let take_unclosed = || locked(&unclosed).take();
         let starting = async {
             tokio::time::sleep(self.settings.delay).await;
             match &self.settings.former {
-                Some(former) => self.take_over(former, &mut unclosed).await,
-                None => Ok(self.open(&mut unclosed).await),
+                Some(former) => self.take_over(former, &unclosed).await,
+                None => Ok(self.open(&unclosed).await),
             }
         };
         let started = tokio::select! {
@@ -160,7 +163,7 @@ impl SessionKeeper {
             // The session of the previous process could not be resumed.
             Some(Err(former)) => return former,
             // The request to close came before a session was ready.
-            None => return unclosed,
+            None => return take_unclosed(),
         };
         loop {
             let session = opened.connection.client.session().clone();
@@ -172,14 +175,7 @@ impl SessionKeeper {
                     // When the last client is dropped, the library closes the session and reports its end.
                     let ended = timeout(close_limit(&self.settings.zookeeper), opened.ended).await;
                     let is_closed = matches!(ended, Ok(Ok(ended)) if ended.session_has_ended);
-                    let SessionSettings { clock, zookeeper, credentials, .. } = &self.settings;
-                    return match unclosed {
-                        _ if !is_closed => Some(session),
-                        Some(unclosed) => {
-                            close_session(*clock, zookeeper, credentials, unclosed).await
-                        }
-                        None => None,
-                    };
+                    return if is_closed { take_unclosed() } else { Some(session) };
                 }
             };
             // The users must lose the connection before `end` is dropped: see `EndedConnection`. (`end` is an error if
@@ -199,7 +195,7 @@ impl SessionKeeper {
             };
             let (reopened, sent_at) = match resumed {
                 Ok(resumed) => resumed,
-                Err(lost) => return lost.or(unclosed),
+                Err(lost) => return lost.or_else(take_unclosed),
             };
             opened = reopened;
             self.report_connected(&opened);
@@ -212,10 +208,10 @@ impl SessionKeeper {
     async fn take_over(
         &self,
         former: &SavedSession,
-        unclosed: &mut UnclosedSession,
+        unclosed: &Mutex<UnclosedSession>,
     ) -> Result<OpenedConnection, UnclosedSession> {
         let session = former.session();
-        *unclosed = Some(session.clone());
+        *locked(unclosed) = Some(session.clone());
         let what = "the session of the process before is not resumed yet";
         let (opened, sent_at) = self.resume(&session, what).await?;
         let record = former.record();
@@ -239,12 +235,12 @@ impl SessionKeeper {
         self.report_connected(&opened);
         let timeout = opened.timeout;
         (self.events)(SessionEvent::TakenOver { record, timeout, sent_at });
-        *unclosed = None;
+        *locked(unclosed) = None;
         Ok(opened)
     }
 
     /// Opens a new session, trying until that succeeds or the caller drops this future.
-    async fn open(&self, previous: &mut UnclosedSession) -> OpenedConnection {
+    async fn open(&self, previous: &Arc<Mutex<UnclosedSession>>) -> OpenedConnection {
         let SessionSettings { zookeeper, clock, file, .. } = &self.settings;
         let mut backoff = Backoff::new();
         let what = format!("no session with ZooKeeper at {}", zookeeper.hosts);
@@ -271,21 +267,31 @@ impl SessionKeeper {
 
     /// Opens a new session, and closes the previous one over another connection. On failure, `previous` still has the session
     /// to close.
-    async fn open_once(&self, previous: &mut UnclosedSession) -> Result<OpenedConnection, Failure> {
+    async fn open_once(
+        &self,
+        previous: &Arc<Mutex<UnclosedSession>>,
+    ) -> Result<OpenedConnection, Failure> {
         let SessionSettings { zookeeper, credentials, clock, .. } = &self.settings;
         let opened = connect(zookeeper, credentials, None, &self.left_servers).await?;
-        if previous.is_some() {
+        let unclosed = locked(previous).clone();
+        if let Some(session) = unclosed {
             // Closing the old session takes a handshake, which keeps that session alive if the request to close it then
             // fails. So it is closed only if the servers answer requests, and is left to expire until then.
             match opened.connection.check("/").await {
                 Err(error) if !is_server_answer(&error) => return Err(error.into()),
                 _ => {}
             }
-        }
-        // The old znode should be gone before a new one is created. If that takes long, the new session is already used
-        // meanwhile.
-        if let Some(session) = previous.clone() {
-            *previous = close_session(*clock, zookeeper, credentials, session).await;
+            let closing =
+                close_through_any(*clock, zookeeper.clone(), credentials.clone(), session);
+            let previous = previous.clone();
+            let closing = tokio::spawn(async move {
+                if closing.await {
+                    *locked(&previous) = None;
+                }
+            });
+            // The old znode should be gone before a new one is created. If that takes long, the new session is already
+            // used meanwhile.
+            let _ignored = timeout(close_limit(zookeeper), closing).await;
         }
         Ok(opened)
     }
@@ -373,6 +379,10 @@ impl SessionKeeper {
 /// session, or the end of the process.
 fn close_limit(settings: &Zookeeper) -> Duration {
     (settings.session_timeout / 4).min(Duration::from_secs(1))
+}
+
+fn locked(session: &Mutex<UnclosedSession>) -> MutexGuard<'_, UnclosedSession> {
+    session.lock().expect("no panic while it is held")
 }
 
 /// Closes a session that was given up. Returns it if it may still be alive. Waits only for a limited time, while a
