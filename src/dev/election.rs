@@ -166,6 +166,7 @@ impl LocalElection {
         let settings = MemberSettings {
             session_timeout: self.session_timeout,
             server: on_this_machine(self.server.address()),
+            knobs: self.server.knobs(),
             logs: self.logs.path(),
             clock: self.clock,
         };

@@ -17,9 +17,14 @@ pub(super) async fn serve(
     ports: &mut Ports,
     target: watch::Receiver<Option<u16>>,
 ) -> anyhow::Result<u16> {
-    let port = ports.next()?;
-    tokio::spawn(accept(TcpListener::bind(local(port)).await?, target));
-    Ok(port)
+    loop {
+        let port = ports.next()?;
+        // Another program may have taken the port since it was found to be free.
+        if let Ok(listener) = TcpListener::bind(local(port)).await {
+            tokio::spawn(accept(listener, target));
+            return Ok(port);
+        }
+    }
 }
 
 async fn accept(listener: TcpListener, target: watch::Receiver<Option<u16>>) {

@@ -7,11 +7,12 @@ use crate::api::{STATUS, Status};
 use crate::clock::Clock;
 use crate::process::{self, Child};
 use anyhow::{Context, bail};
+use dev_server::Knobs;
 use rustix::process::{Resource, Signal, getrlimit, kill_process};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 use std::{env, io};
@@ -25,6 +26,8 @@ const PORT_ATTEMPTS: u16 = 100;
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time between two requests that ask whether a new member is in the queue.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// The description, by [`MemberProcess::wait_for_end`], of the end of a member that cannot listen at its port.
+const CANNOT_LISTEN: &str = "exit code 1";
 /// How many lines of the log to print if a member could not start.
 const LAST_LINES: usize = 8;
 
@@ -45,13 +48,16 @@ pub(super) struct MemberSettings<'a> {
     pub(super) session_timeout: Duration,
     /// The address of the in-memory server.
     pub(super) server: SocketAddr,
+    /// The controls of the in-memory server, which know its session ids.
+    pub(super) knobs: Knobs,
     /// The directory for log files.
     pub(super) logs: &'a Path,
     pub(super) clock: Clock,
 }
 
 impl MemberProcess {
-    /// Starts a member at the next free port, and waits until it is in the queue.
+    /// Starts a member at the next free port, and waits until it is in the queue. Tries the next port if another
+    /// program takes the port before the member binds it.
     pub(super) async fn start(
         id: &str,
         ports: &mut Ports,
@@ -59,20 +65,27 @@ impl MemberProcess {
         deaths: &mut SignalStream,
     ) -> anyhow::Result<Self> {
         let log = settings.logs.join(format!("{id}.log"));
-        let mut member = Self::spawn(id, ports.next()?, settings, &log)
-            .with_context(|| format!("cannot start {id}"))?;
-        if let Err(how) = member.wait_until_queued(settings.clock, deaths).await {
-            // A member that is only slow would join later, but would not be in the list of members, so kill it.
-            member.signal(Signal::KILL);
-            bail!("{id} cannot start: {how}; its log ends with:\n{}", last_lines(&log));
+        for _ in 0..PORT_ATTEMPTS {
+            let port = ports.next()?;
+            let mut member = Self::spawn(id, port, settings, &log)
+                .with_context(|| format!("cannot start {id}"))?;
+            match member.wait_until_queued(settings, deaths).await {
+                Ok(()) => return Ok(member),
+                // Another program has probably taken the port, so try the next one.
+                Err(how) if how == CANNOT_LISTEN => {}
+                Err(how) => {
+                    // A member that is only slow would join later, but would not be in the list of members, so kill it.
+                    member.signal(Signal::KILL);
+                    bail!("{id} cannot start: {how}; its log ends with:\n{}", last_lines(&log));
+                }
+            }
         }
-        Ok(member)
+        bail!("{id} cannot listen at any port; its log ends with:\n{}", last_lines(&log))
     }
 
     /// Starts the member's process.
     fn spawn(id: &str, port: u16, settings: &MemberSettings<'_>, log: &Path) -> io::Result<Self> {
-        // The path of this program, so that users find members in a list of processes.
-        let mut words: Vec<OsString> = vec![env::current_exe()?.into(), "run".into()];
+        let mut words: Vec<OsString> = vec![this_program().into(), "run".into()];
         fn in_ms(duration: Duration) -> String {
             format!("{}ms", duration.as_millis())
         }
@@ -106,18 +119,21 @@ impl MemberProcess {
     /// that as the error.
     async fn wait_until_queued(
         &mut self,
-        clock: Clock,
+        settings: &MemberSettings<'_>,
         deaths: &mut SignalStream,
     ) -> Result<(), String> {
         let sidecar = sidecar_at(self.port);
-        let limit = clock.now().after(JOIN_TIMEOUT);
+        let limit = settings.clock.now().after(JOIN_TIMEOUT);
         while self.is_alive() {
             let answer = sidecar.get(STATUS.path).within(ANSWER_TIMEOUT).answer().await;
             let status = answer.and_then(|answer| answer.body::<Status>());
-            if status.is_ok_and(|status| status.znode.is_some()) {
+            // A member of another ZooKeeper may have taken the port and answer there, so check the session id.
+            if status.is_ok_and(|status| {
+                status.znode.is_some() && has_session_of(&settings.knobs, &status)
+            }) {
                 return Ok(());
             }
-            if clock.now() >= limit {
+            if settings.clock.now() >= limit {
                 return Err(format!("it is not in the queue after {JOIN_TIMEOUT:?}"));
             }
             sleep(POLL_INTERVAL).await;
@@ -155,6 +171,13 @@ impl MemberProcess {
     }
 }
 
+/// Returns whether the session in a member's `status` exists at the server.
+fn has_session_of(server: &Knobs, status: &Status) -> bool {
+    let number = status.session.id.as_deref().and_then(|id| id.strip_prefix("0x"));
+    let number = number.and_then(|id| u64::from_str_radix(id, 16).ok());
+    number.is_some_and(|id| server.sessions().contains(&id.cast_signed()))
+}
+
 /// Finds free ports, in ascending order. Each port is tried once.
 pub(super) struct Ports {
     next: u16,
@@ -183,6 +206,13 @@ impl Ports {
 /// Returns the address with this port on the loopback interface.
 pub(super) fn local(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+/// Returns the path of this program, so that users find members in a list of processes. If the file was deleted or
+/// replaced, returns a path by which the kernel still finds the running program.
+fn this_program() -> PathBuf {
+    let file = env::current_exe().ok().filter(|file| file.is_file());
+    file.unwrap_or_else(|| "/proc/self/exe".into())
 }
 
 /// Returns the last lines of a log.
