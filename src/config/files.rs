@@ -28,7 +28,7 @@ pub(super) fn one_line(file: &Path) -> Result<Vec<u8>, ConfigError> {
         Some(line) => Ok(line.to_vec()),
         None => Err("does not hold one line of visible ASCII characters".into()),
     });
-    line.map_err(|why| ConfigError::without_key(why).remedy("name a file with the secret alone"))
+    line.map_err(|why| ConfigError::without_key(why).remedy("name a file with that one line"))
 }
 
 /// Returns a warning for each file with a secret to which other users may write: they could replace the secret. Also
