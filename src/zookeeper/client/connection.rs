@@ -95,7 +95,7 @@ pub(crate) enum Failure {
     Expired,
     /// The cause is known from the servers or from our own files: what is wrong with the credentials or with the login.
     Explained(String),
-    /// What is wrong with each server, as far as can be seen from outside.
+    /// The fault of each server, as far as it can be seen from outside.
     Diagnosed(String),
     /// The servers answer other questions. The text is the library's error. A server may refuse a login just by closing the
     /// connection, so perhaps that is the cause.
