@@ -5,7 +5,7 @@ use crate::{
     handover::{curator, kazoo, setup},
     member::SessionFiles,
     report::{Bound, Section},
-    scene::{Scene, started},
+    scene::{Scene, cpu_ms, started},
 };
 use std::{fs, path::Path, process::Command, thread, time::Duration};
 
@@ -147,13 +147,9 @@ impl Taken {
         let status = read(&format!("{home}/status"));
         let rollup = read(&format!("{home}/smaps_rollup"));
         let private = number(&rollup, "Private_Clean:") + number(&rollup, "Private_Dirty:");
-        let (mut cpu_ns, mut switches) = (0.0, 0.0);
+        let mut switches = 0.0;
         for thread in fs::read_dir(format!("{home}/task")).expect("it runs").flatten() {
-            let thread = thread.path();
-            let at = |name: &str| fs::read_to_string(thread.join(name)).unwrap_or_default();
-            let spent = at("schedstat").split(' ').next().and_then(|ns| ns.parse::<f64>().ok());
-            cpu_ns += spent.unwrap_or(0.0);
-            let status = at("status");
+            let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
             if !status.is_empty() {
                 switches += number(&status, "\nvoluntary_ctxt_switches:");
             }
@@ -163,7 +159,7 @@ impl Taken {
             private_kib: private,
             threads: number(&status, "Threads:"),
             files: fs::read_dir(Path::new(&home).join("fd")).expect("it is ours").count() as f64,
-            cpu_ms: cpu_ns / 1e6,
+            cpu_ms: cpu_ms(process),
             switches,
             packets: packets(process, server_port),
             written: number(&read(&format!("{home}/io")), "wchar:"),

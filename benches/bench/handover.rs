@@ -200,10 +200,7 @@ fn start(scene: &Scene, contender: Contender, servers: &str, count: usize) -> Bo
     match contender {
         Contender::Floor(way) => Box::new(floor(way, &contest)),
         Contender::Bellwether => {
-            let mut setup = setup(servers, &contest.path);
-            if let Some(program) = &scene.program {
-                setup = setup.program(program.clone());
-            }
+            let setup = measured_setup(scene, servers, &contest.path);
             Box::new(Members::in_queue(&setup, count))
         }
         Contender::Curator(processes) => Box::new(curator(&contest, &shared(processes))),
@@ -238,6 +235,15 @@ pub(crate) fn setup(servers: &str, path: &str) -> Setup {
         .sessions(SESSION)
         .option("--election", path)
         .environment("RUST_LOG", "info")
+}
+
+/// Of the build that is measured: `--program`, or the one that cargo made for this.
+pub(crate) fn measured_setup(scene: &Scene, servers: &str, path: &str) -> Setup {
+    let setup = setup(servers, path);
+    match &scene.program {
+        Some(program) => setup.program(program.clone()),
+        None => setup,
+    }
 }
 
 pub(crate) fn crash(scene: &Scene) -> Section {

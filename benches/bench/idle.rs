@@ -2,13 +2,13 @@
 
 use crate::{
     contest::{Contest, Members},
-    handover::{curator, kazoo, setup},
+    handover::{curator, kazoo, measured_setup},
     report::{Bound, Section, ratio},
-    scene::{Counters, Scene, started},
+    scene::{Counters, Scene, cpu_ms, started},
     servers::Server,
 };
 use std::{
-    fs, thread,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -54,10 +54,7 @@ pub(crate) fn idle(scene: &Scene) -> Section {
             rows.push([&cells[..], &[format!("{:.3} ms", taken.cpu_ms)]].concat());
             taken
         };
-        let mut setup = setup(&connect_string, &scene.path()).sessions(SESSION);
-        if let Some(program) = &scene.program {
-            setup = setup.program(program.clone());
-        }
+        let setup = measured_setup(scene, &connect_string, &scene.path()).sessions(SESSION);
         let members = Members::in_queue(&setup, count);
         let ours = measure("Bellwether");
         members.leave();
@@ -98,14 +95,4 @@ fn load(server: &Server, count: usize, time: Duration) -> Load {
         packets: (after.0 - before.0) / member_seconds,
         cpu_ms: (after.1 - before.1) / member_seconds,
     }
-}
-
-/// The processor time of all threads that the process has now.
-fn cpu_ms(process: u32) -> f64 {
-    let threads = fs::read_dir(format!("/proc/{process}/task")).expect("a process that runs");
-    let spent_ns = threads.flatten().filter_map(|thread| {
-        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        text.split(' ').next()?.parse::<f64>().ok()
-    });
-    spent_ns.sum::<f64>() / 1e6
 }

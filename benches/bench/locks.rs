@@ -2,7 +2,7 @@
 
 use crate::{
     contest::has_role,
-    handover::{CURATOR, setup},
+    handover::{CURATOR, measured_setup},
     member::Member,
     process::{Process, tied_to_this_thread},
     report::{Bound, Section, Times, ms, ratio},
@@ -174,10 +174,8 @@ struct Ours {
 
 impl Ours {
     fn started(scene: &Scene, servers: &str, path: &str) -> Self {
-        let mut setup = setup(servers, path).option("--recipes-root", &format!("{path}-recipes"));
-        if let Some(program) = &scene.program {
-            setup = setup.program(program.clone());
-        }
+        let setup = measured_setup(scene, servers, path)
+            .option("--recipes-root", &format!("{path}-recipes"));
         // The second starts once the first leads: who joins first is else a matter of luck.
         let started = |id, role| {
             let member = setup.start(id);

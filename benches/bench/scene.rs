@@ -2,7 +2,7 @@
 
 use crate::servers::{Server, Servers, Settings};
 use std::{
-    env,
+    env, fs,
     sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
@@ -108,4 +108,14 @@ pub(crate) fn ourselves() -> String {
 /// A file beside this one.
 pub(crate) fn beside(name: &str) -> String {
     format!("{}/benches/bench/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The processor time of all threads that the process has now.
+pub(crate) fn cpu_ms(process: u32) -> f64 {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).expect("a process that runs");
+    let spent_ns = threads.flatten().filter_map(|thread| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse::<f64>().ok()
+    });
+    spent_ns.sum::<f64>() / 1e6
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     contest::Members,
-    handover::setup,
+    handover::measured_setup,
     report::{Bound, Section, ratio},
     scene::{Ensemble, Scene, transactions},
 };
@@ -31,10 +31,7 @@ pub(crate) fn standby(scene: &Scene) -> Section {
         let mut rows = vec![];
         let counts = [1, 2, 10];
         let writes = counts.map(|count| {
-            let mut setup = setup(&connect_string, &scene.path()).sessions(SESSION);
-            if let Some(program) = &scene.program {
-                setup = setup.program(program.clone());
-            }
+            let setup = measured_setup(scene, &connect_string, &scene.path()).sessions(SESSION);
             let members = Members::in_queue(&setup, count);
             if count > 1 {
                 members.wait_for_standby();
