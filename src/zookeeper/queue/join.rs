@@ -9,6 +9,7 @@ use crate::random;
 use crate::zookeeper::client::{Connection, TransactionResult, is_server_answer};
 use ::zookeeper::{Acls, CreateMode, Error, Stat};
 use recipes::{Moment, Sequence, Ticket};
+use std::mem;
 use std::time::Duration;
 use tokio::time::sleep;
 use tracing::{debug, warn};
@@ -42,7 +43,7 @@ pub(in crate::zookeeper) async fn join(
     let acls = acl::of_queue(context.settings.acl);
     let mode = CreateMode::EphemeralSequential.with_acls(acls);
     let mut is_outcome_unknown = false;
-    let mut skipped_numbers = 0;
+    let mut has_skipped = false;
     loop {
         if !is_outcome_unknown && context.state().is_withdrawn {
             return None;
@@ -89,8 +90,10 @@ pub(in crate::zookeeper) async fn join(
                 }
                 // A client has created a znode by hand, with the name that ours would get.
                 Err(Error::NodeExists) => {
-                    skipped_numbers += 1;
-                    skip_taken_number(context, &connection, &path_start, skipped_numbers).await
+                    if !mem::replace(&mut has_skipped, true) {
+                        warn_of_taken_number(context, &connection, &path_start).await;
+                    }
+                    skip_number(context, &connection).await
                 }
                 Err(error) if is_server_answer(&error) => {
                     context.report_refusal(&connection, &context.settings.root, &error).await;
@@ -237,28 +240,25 @@ fn ticket(stat: &Stat, sequence: i64) -> Option<Ticket> {
     Some(Ticket { sequence, token: token(stat) })
 }
 
-/// Uses up the next number of the path, whose name is taken by a znode that a client created by hand. Logs only the first
-/// such znode of a join. Returns the delay before the next create.
-///
-/// Suppose a client created `leader_0000000007`, and 7 is the next number of the path. Each create of a member then fails
-/// with `NodeExists`, and ZooKeeper does not use the number up, so the next create fails in the same way. A znode that is
-/// created under another name uses it up.
-async fn skip_taken_number(
-    context: &Context,
-    connection: &Connection,
-    path_start: &str,
-    skipped_numbers: usize,
-) -> Duration {
+/// Warns that the name with the next number of the path is taken by a znode that a client created by hand.
+async fn warn_of_taken_number(context: &Context, connection: &Connection, path_start: &str) {
     let root = &context.settings.root;
-    if skipped_numbers == 1
-        && let Ok(Some(parent)) = connection.request(connection.client.check_stat(root)).await
-    {
+    if let Ok(Some(parent)) = connection.request(connection.client.check_stat(root)).await {
         warn!(
             "{path_start}{:010} is in the way of the next member: ZooKeeper did not name it, so a client made it by hand; \
              passed over. Delete it, and keep unknown clients out of {root}",
             next_number(&parent)
         );
     }
+}
+
+/// Uses up the next number of the path, whose name is taken. Returns the delay before the next create.
+///
+/// Suppose a client created `leader_0000000007`, and 7 is the next number of the path. Each create of a member then fails
+/// with `NodeExists`, and ZooKeeper does not use the number up, so the next create fails in the same way. A znode that is
+/// created under another name uses it up.
+async fn skip_number(context: &Context, connection: &Connection) -> Duration {
+    let root = &context.settings.root;
     // The name is random, so that no two clients choose the same. Other clients, which may not know such names, never see
     // the znode.
     let path = format!("{root}/pass-{:032x}-", random::id());
