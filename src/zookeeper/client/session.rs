@@ -281,17 +281,9 @@ impl SessionKeeper {
                 Err(error) if !is_server_answer(&error) => return Err(error.into()),
                 _ => {}
             }
-            let closing =
-                close_through_any(*clock, zookeeper.clone(), credentials.clone(), session);
-            let previous = previous.clone();
-            let closing = tokio::spawn(async move {
-                if closing.await {
-                    *locked(&previous) = None;
-                }
-            });
             // The old znode should be gone before a new one is created. If that takes long, the new session is already
             // used meanwhile.
-            let _ignored = timeout(close_limit(zookeeper), closing).await;
+            close_in_time(*clock, zookeeper, credentials, session, previous.clone()).await;
         }
         Ok(opened)
     }
@@ -385,19 +377,34 @@ fn locked(session: &Mutex<UnclosedSession>) -> MutexGuard<'_, UnclosedSession> {
     session.lock().expect("no panic while it is held")
 }
 
-/// Closes a session that was given up. Returns it if it may still be alive. Waits only for a limited time, while a
-/// task goes on to close the session.
+/// Closes a session that was given up. Returns it if it may still be alive.
 pub(crate) async fn close_session(
     clock: Clock,
     settings: &Zookeeper,
     credentials: &Arc<Credentials>,
     session: SessionInfo,
 ) -> UnclosedSession {
-    let closing = close_through_any(clock, settings.clone(), credentials.clone(), session.clone());
-    match timeout(close_limit(settings), tokio::spawn(closing)).await {
-        Ok(Ok(true)) => None,
-        _ => Some(session),
-    }
+    let unclosed = Arc::new(Mutex::new(Some(session.clone())));
+    close_in_time(clock, settings, credentials, session, unclosed.clone()).await;
+    locked(&unclosed).take()
+}
+
+/// Closes a session, and clears `unclosed` when it has ended. Waits only for a limited time, while a task goes on to close
+/// the session.
+async fn close_in_time(
+    clock: Clock,
+    settings: &Zookeeper,
+    credentials: &Arc<Credentials>,
+    session: SessionInfo,
+    unclosed: Arc<Mutex<UnclosedSession>>,
+) {
+    let closing = close_through_any(clock, settings.clone(), credentials.clone(), session);
+    let closing = tokio::spawn(async move {
+        if closing.await {
+            *locked(&unclosed) = None;
+        }
+    });
+    let _goes_on = timeout(close_limit(settings), closing).await;
 }
 
 const DISCONNECTED: &str = "lost connection to ZooKeeper";
