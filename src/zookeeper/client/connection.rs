@@ -111,6 +111,14 @@ struct Server {
     address: String,
 }
 
+impl Server {
+    /// Returns the servers by their names.
+    fn named(hosts: &str) -> Vec<Self> {
+        let hosts = hosts.split(',').map(str::to_owned);
+        hosts.map(|name| Self { address: name.clone(), name }).collect()
+    }
+}
+
 impl Connection {
     /// Waits for the answer to a request, and gives the connection up if none comes in time.
     pub(crate) async fn request<T>(
@@ -313,7 +321,14 @@ async fn open(
     let presented = credentials.load(answer_timeout).await.map_err(Failure::Explained)?;
     let trust = presented.tls.as_ref();
     let tls = trust.map(|trust| &trust.config);
-    let (mut servers, mut causes) = resolve(&settings.hosts, tls.is_some(), answer_timeout).await;
+    // With TLS, the library resolves each name itself. So do not wait here for a name that cannot be resolved in time.
+    let (mut servers, mut causes) = match tls {
+        Some(_) => (Server::named(&settings.hosts), vec![]),
+        None => resolve(&settings.hosts, answer_timeout).await,
+    };
+    // Several names may have the same address.
+    servers.sort_by(|one, other| one.address.cmp(&other.address));
+    servers.dedup_by(|one, other| one.address == other.address);
     fastrand::shuffle(&mut servers);
     left_servers.put_last(&mut servers);
     let is_resumption = session.is_some();
@@ -413,6 +428,11 @@ async fn open(
     if let Some(why) = refused_login {
         return Err(Failure::Explained(why));
     }
+    if tls.is_some() {
+        let (resolved, problems) = resolve(&settings.hosts, answer_timeout).await;
+        failed.retain(|server| resolved.iter().any(|other| other.name == server.name));
+        causes.extend(problems);
+    }
     let examinations =
         failed.iter().map(|server| explain(&server.name, &server.address, trust, question_timeout));
     causes.extend(join_all(examinations).await.into_iter().flatten());
@@ -454,9 +474,9 @@ fn build_connector(
 
 /// Returns the servers whose names can be resolved, and for each other name the reason why it cannot.
 ///
-/// Without TLS, each address of each server is a server of its own. The library would try the addresses of a name one after
-/// another, but within the limit of one attempt: behind an address that does not answer, the others would not be tried.
-async fn resolve(hosts: &str, has_tls: bool, limit: Duration) -> (Vec<Server>, Vec<String>) {
+/// Each address of each server is a server of its own. The library would try the addresses of a name one after another, but
+/// within the limit of one attempt: behind an address that does not answer, the others would not be tried.
+async fn resolve(hosts: &str, limit: Duration) -> (Vec<Server>, Vec<String>) {
     let lookups = hosts.split(',').map(|name| timeout(limit, lookup_host(name)));
     let mut servers = vec![];
     let mut problems = vec![];
@@ -464,7 +484,7 @@ async fn resolve(hosts: &str, has_tls: bool, limit: Duration) -> (Vec<Server>, V
         match found {
             Ok(Ok(found)) => servers.extend(found.map(|address| Server {
                 name: name.to_owned(),
-                address: if has_tls { name.to_owned() } else { address.to_string() },
+                address: address.to_string(),
             })),
             Ok(Err(error)) => problems.push(format!("{name} cannot be resolved: {error}")),
             Err(_) => problems.push(format!(
@@ -472,9 +492,6 @@ async fn resolve(hosts: &str, has_tls: bool, limit: Duration) -> (Vec<Server>, V
             )),
         }
     }
-    // With TLS, all addresses of a name are one server. Otherwise, several names may have the same address.
-    servers.sort_by(|one, other| one.address.cmp(&other.address));
-    servers.dedup_by(|one, other| one.address == other.address);
     (servers, problems)
 }
 
